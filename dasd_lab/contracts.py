@@ -287,10 +287,12 @@ def register_method(
     cls: type[RetrievalMethod],  # a class with a `name`
 ) -> type[RetrievalMethod]:
     "Register a method by its name (a class decorator)"
-    if cls.name in METHODS and METHODS[cls.name].__qualname__ != cls.__qualname__:
-        raise LabError(
-            f"a second method named {cls.name!r}", "a unique name", f"Choose one that is not in {sorted(METHODS)}."
-        )
+    expect(
+        METHODS.get(cls.name, cls).__qualname__ == cls.__qualname__,
+        f"a second method named {cls.name!r}",
+        "a unique name",
+        f"Choose one that is not in {sorted(METHODS)}.",
+    )
     METHODS[cls.name] = cls
     return cls
 

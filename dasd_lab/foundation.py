@@ -65,8 +65,12 @@ def counted(
     k,  # number of results
 ) -> int:
     "k, if it is an integer of at least 1; an error otherwise"
-    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-        raise LabError(f"k={k!r}", "an integer of at least 1", "Give the number of results, such as k=12.")
+    expect(
+        isinstance(k, int) and not isinstance(k, bool) and k >= 1,
+        f"k={k!r}",
+        "an integer of at least 1",
+        "Give the number of results, such as k=12.",
+    )
     return k
 
 
@@ -142,8 +146,7 @@ def pictures_folder(
 ) -> Path:
     "A folder that is there"
     folder = Path(given).expanduser()
-    if not folder.is_dir():
-        raise LabError(f"no folder {folder}", "a folder of photographs, or a gallery on disk", "Check the path.")
+    expect(folder.is_dir(), f"no folder {folder}", "a folder of photographs, or a gallery on disk", "Check the path.")
     return folder
 
 

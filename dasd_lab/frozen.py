@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from .backbone.towers import Backbone
-from .contracts import LabError, RetrievalMethod, register_method
+from .contracts import RetrievalMethod, expect, register_method
 
 # %% ../nbs/3_methods/0_frozen/10_frozen.ipynb #526d89c3
 @dataclass(frozen=True)
@@ -69,14 +69,14 @@ class Frozen(RetrievalMethod):
     ) -> Tensor:  # [B, E]
         "Embeddings of captions in the shared space, not normalised"
         readable = (self.backbone.source_language, *self.languages)
-        if language not in readable:
-            raise LabError(
-                f"a caption in {language!r} for {self.backbone.name or 'a frozen tower'}, "
-                f"which reads {self.backbone.reads}",
-                f"one of {', '.join(readable)}",
-                "Take a multilingual model (`dasd-lab weights`), or train a method for this language "
-                "(`dasd-lab train dasd.clip_from_text --captions FILE --languages xx`).",
-            )
+        expect(
+            language in readable,
+            f"a caption in {language!r} for {self.backbone.name or 'a frozen tower'}, "
+            f"which reads {self.backbone.reads}",
+            f"one of {', '.join(readable)}",
+            "Take a multilingual model (`dasd-lab weights`), or train a method for this language "
+            "(`dasd-lab train dasd.clip_from_text --captions FILE --languages xx`).",
+        )
         return self.backbone.encode_source(captions, batch_size, language=language)
 
 # %% ../nbs/3_methods/0_frozen/10_frozen.ipynb #cd78a5d7

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from .backbone.languages import XLM_R
 from .backbone.multilingual_e5 import SentenceEncoder, open_sentence_encoder
 from .backbone.towers import Backbone
-from .contracts import LabError, RetrievalMethod, register_method
+from .contracts import RetrievalMethod, expect, register_method
 
 # %% ../nbs/3_methods/0_frozen/30_multilingual.ipynb #5813b4d9
 @dataclass(frozen=True)
@@ -69,12 +69,12 @@ class Multilingual(RetrievalMethod):
         progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
     ) -> "Multilingual":
         "Fit the map by ridge regression from sentence vectors to unit features of the frozen tower"
-        if len(captions) < self.config.width:
-            raise LabError(
-                f"{len(captions)} captions to fit a map of {self.config.width} dimensions",
-                f"at least {self.config.width}, better some thousand",
-                "Give more source captions.",
-            )
+        expect(
+            len(captions) >= self.config.width,
+            f"{len(captions)} captions to fit a map of {self.config.width} dimensions",
+            f"at least {self.config.width}, better some thousand",
+            "Give more source captions.",
+        )
         vectors = self.encoder.encode(captions, progress=progress)
         features = F.normalize(self.backbone.encode_source(captions, progress=progress), dim=-1)
         mean, target = vectors.mean(0), features.mean(0)
@@ -95,10 +95,10 @@ class Multilingual(RetrievalMethod):
         "Embeddings of captions; those in the source language are the frozen tower's"
         if language == self.backbone.source_language:
             return self.backbone.encode_source(captions)
-        if language not in self.languages:
-            raise LabError(
-                f"a caption in {language!r} for a multilingual encoder of {len(self.languages)} languages",
-                f"one of {', '.join(self.languages)}",
-                "Train a method for this language.",
-            )
+        expect(
+            language in self.languages,
+            f"a caption in {language!r} for a multilingual encoder of {len(self.languages)} languages",
+            f"one of {', '.join(self.languages)}",
+            "Train a method for this language.",
+        )
         return self.map(self.encoder.encode(captions).to(self.map.weight.device)).cpu()

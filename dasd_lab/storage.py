@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from safetensors import SafetensorError
 
-from .foundation import LabError
+from .foundation import LabError, expect
 from .presets import checked, opening, read_json
 
 if TYPE_CHECKING:  # torch takes seconds to import, and most files are without tensors
@@ -281,8 +281,7 @@ def read_tensors(
     "Read named tensors; never executes code from the file"
     from safetensors.torch import load_file
 
-    if not Path(path).is_file():
-        raise LabError(f"no file {path}", "a safetensors file", "Check the path.")
+    expect(Path(path).is_file(), f"no file {path}", "a safetensors file", "Check the path.")
     try:
         return load_file(path)
     except (SafetensorError, OSError, ValueError) as e:
@@ -321,8 +320,7 @@ def read_weights(
     import torch
 
     path = Path(path)
-    if not path.is_file():
-        raise LabError(f"no file {path}", "a weights file", "Check the path.")
+    expect(path.is_file(), f"no file {path}", "a weights file", "Check the path.")
     try:
         if path.suffix == ".safetensors":
             content = read_tensors(path)
@@ -336,13 +334,13 @@ def read_weights(
             "a whole file of tensors; pickled code and other objects are never opened",
             "Download it again, as .safetensors if available.",
         ) from e
-    state = _state_dict(content)
-    if state is None:
-        raise LabError(
-            f"{path} is a {type(content).__name__} with other things than tensors",
-            "a flat dictionary of tensors",
-            "Provide the state dict alone, or the .safetensors file of the same model.",
-        )
+    state: Any = _state_dict(content)
+    expect(
+        state is not None,
+        f"{path} is a {type(content).__name__} with other things than tensors",
+        "a flat dictionary of tensors",
+        "Provide the state dict alone, or the .safetensors file of the same model.",
+    )
     return state
 
 
@@ -382,8 +380,7 @@ def read_manifest(
 ) -> dict:
     "Read a manifest without checking the files"
     path = recovered(folder) / file
-    if not path.is_file():
-        raise LabError(f"{folder} has no {file}", f"a folder that the lab wrote as a {kind}", "Check the path.")
+    expect(path.is_file(), f"{folder} has no {file}", f"a folder that the lab wrote as a {kind}", "Check the path.")
     return read_json(path, dict, f"the manifest of a {kind} that the lab wrote", "Restore or rebuild the folder.")
 
 # %% ../nbs/0_foundation/20_storage.ipynb #6b9aa4e0
@@ -396,8 +393,12 @@ def unseal(
     "Read a manifest and check its kind, its fields and every checksum"
     folder = Path(folder)
     manifest = checked(Manifest, read_manifest(folder, kind, file), str(folder / file))
-    if manifest["kind"] != kind:
-        raise LabError(f"{folder} is a {manifest['kind']!r}", f"a {kind!r}", f"Choose the folder of a {kind}.")
+    expect(
+        manifest["kind"] == kind,
+        f"{folder} is a {manifest['kind']!r}",
+        f"a {kind!r}",
+        f"Choose the folder of a {kind}.",
+    )
     with opening(folder / file, f"the manifest of a {kind}"):  # names that no file can have
         _check_files(folder, file, manifest["files"])
     return checked(schema, manifest, str(folder / file))
@@ -406,17 +407,21 @@ def unseal(
 def _check_files(folder: Path, file: str, files: Mapping[str, str]) -> None:
     "Compare files with the checksums of their manifest"
     for name, digest in files.items():
-        if Path(name).is_absolute() or ".." in Path(name).parts or "\\" in name:
-            raise LabError(
-                f"{folder / file} lists {name!r}",
-                "files below its own folder",
-                "Do not use this folder: its manifest was not written by the lab.",
-            )
-        if not (folder / name).is_file():
-            raise LabError(f"{folder} lacks {name}", "the files its manifest lists", "Restore or rebuild the folder.")
-        if sha256(folder / name) != digest:
-            raise LabError(
-                f"{folder / name} was changed or cut short",
-                f"checksum {digest[:12]}…",
-                "Restore or rebuild the folder.",
-            )
+        expect(
+            not (Path(name).is_absolute() or ".." in Path(name).parts or "\\" in name),
+            f"{folder / file} lists {name!r}",
+            "files below its own folder",
+            "Do not use this folder: its manifest was not written by the lab.",
+        )
+        expect(
+            (folder / name).is_file(),
+            f"{folder} lacks {name}",
+            "the files its manifest lists",
+            "Restore or rebuild the folder.",
+        )
+        expect(
+            sha256(folder / name) == digest,
+            f"{folder / name} was changed or cut short",
+            f"checksum {digest[:12]}…",
+            "Restore or rebuild the folder.",
+        )

@@ -14,7 +14,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.modules["rfc3987_syntax"] = None  # of jsonschema: takes seconds to import, and would check IRIs, which no test has
-os.environ["DASD_LAB_READY"] = "0"  # searches of tests run by themselves
 gc.set_threshold(50_000)  # as the command has it
 
 
@@ -23,7 +22,7 @@ def pytest_addoption(parser):
         "--golden",
         metavar="DIR",
         type=Path,
-        help=f"folder with golden cases of a method (default: those in {ROOT.parent}/shared/golden, by method)",
+        help="folder with golden cases of a method (default: those in tests/golden, by method)",
     )
     parser.addoption(
         "--record",
@@ -56,19 +55,13 @@ def method_of(path):
 
 
 def pytest_generate_tests(metafunc):
-    "Every test that asks for `case_path` runs once a case of its module's METHOD, or is skipped with the reason"
+    "Every test that asks for `case_path` runs once a case of its module's METHOD"
     if "case_path" not in metafunc.fixturenames:
         return
     method = getattr(metafunc.module, "METHOD", "dasd")
-    folder = metafunc.config.getoption("golden") or ROOT.parent / "shared/golden" / method
-    paths = [
-        p for p in sorted(folder.glob("case_*.json")) if p.with_suffix(".npz").is_file() and method_of(p) == method
-    ]
-    cases = [pytest.param(p, id=p.stem) for p in paths] or [
-        pytest.param(
-            None, id="none", marks=pytest.mark.skip(reason=f"no golden case of {method} in {folder}; give --golden DIR")
-        )
-    ]
+    folder = metafunc.config.getoption("golden") or ROOT / "tests/golden" / method
+    cases = [pytest.param(p, id=p.stem) for p in sorted(folder.glob("case_*.json")) if method_of(p) == method]
+    assert cases, f"no golden case of {method} in {folder}"
     metafunc.parametrize("case_path", cases, scope="module")
 
 

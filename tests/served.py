@@ -11,7 +11,7 @@ from colours import Named
 from PIL import Image
 
 from dasd_lab.search.on_disk.stored import StoredGallery
-from dasd_lab.serve.server import Config
+from dasd_lab.serve.server import server_config
 
 COLOURS = dict(red=(1, 0, 0), green=(0, 1, 0), blue=(0, 0, 1), yellow=(1, 1, 0))
 
@@ -52,11 +52,11 @@ def make(folder: Path, drawn: Path) -> StoredGallery:
 
 
 @contextmanager
-def serving(app, **options):
+def serving(app, proxies=()):
     "Runs an application with the server of the command in a thread; yields its port"
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(Config(app, **dict(log_level="critical") | options))
+        server = uvicorn.Server(server_config(app, proxies=proxies))
         thread = threading.Thread(target=server.run, kwargs=dict(sockets=[s]), daemon=True)
         thread.start()
         try:

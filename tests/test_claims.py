@@ -1,19 +1,18 @@
 """The papers' claims: every one names rows of the paper that are printed in its order, and variants that exist"""
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from dasd_lab.evaluation.claims import CLAIMS, FOUND, NOT_RUN, NOT_TOLD_APART, REVERSED, Runs, claims_table, verdict
+from dasd_lab.evaluation.studies import read_runs
 from dasd_lab.evaluation.tables import TABLES
 from dasd_lab.presets import load_preset
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "nbs/studies/results"
+RESULTS = ROOT / "data/results"
 DEPTHS = (3, 6, 12)  # blocks of the towers here and in the papers
 
 
@@ -22,24 +21,16 @@ def named(claim):
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=named)
-def test_a_claim_names_rows_of_the_paper_that_stand_in_this_order(claim):
-    rows = claim.printed.rows
+def test_a_claim_names_rows_of_the_paper_in_this_order_and_variants_of_our_tables(claim):
     better, worse = claim.rows
-    assert better in rows and worse in rows and better is not worse
+    assert {better.name, worse.name} <= {row.name for row in claim.printed.rows} and better is not worse
     if claim.printed.columns:
-        figures = claim.figures()
-        assert figures[0] > figures[1]
-
-
-@pytest.mark.parametrize("claim", [claim for claim in CLAIMS if claim.variants], ids=named)
-def test_its_variants_are_rows_of_our_tables(claim):
-    names = set()
+        assert claim.figures()[0] > claim.figures()[1]
     preset = load_preset(f"{claim.paper}.pictograms")
-    for table in TABLES[claim.paper].values():
-        for n_blocks in DEPTHS:
-            names |= {row.name for row in table.rows(preset, SimpleNamespace(n_blocks=n_blocks))}
-    for pair in claim.variants:
-        assert set(pair) <= names
+    towers = [SimpleNamespace(n_blocks=n) for n in DEPTHS]
+    tables = TABLES[claim.paper].values()
+    names = {row.name for table in tables for tower in towers for row in table.rows(preset, tower)}
+    assert {name for pair in claim.variants for name in pair} <= names
 
 
 def test_only_translated_queries_of_smalr_have_no_variant():
@@ -89,57 +80,38 @@ def test_the_shipped_results_agree_with_the_study():
 
 
 @pytest.fixture
-def study(monkeypatch):
-    "tools/studies/claims.py, without a corpus, on a tower of six blocks"
-    spec = importlib.util.spec_from_file_location("tools_claims", ROOT / "tools/studies/claims.py")
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "tools_claims", module)
-    spec.loader.exec_module(module)
-    monkeypatch.setattr(module, "opened", lambda language: (None, SimpleNamespace(n_blocks=6)))
-    return module
+def study(monkeypatch, tmp_path):
+    "tools/studies/claims.py, without a corpus, on a tower of six blocks; runs whose recall depends on row and rate"
+    monkeypatch.syspath_prepend(str(ROOT / "tools/studies"))
+    import claims
+
+    data = SimpleNamespace(backbone=SimpleNamespace(n_blocks=6), settings=lambda: dict(backbone="b", corpus="c"))
+    monkeypatch.setattr(claims, "data_for", lambda language, split: data)
+    monkeypatch.setattr(claims, "RATES", tmp_path)
+    made = []
+
+    def measure(self, variant, seed):
+        factor = self.preset["stages"][0]["learning_rate"] / claims.PRESET["stages"][0]["learning_rate"]
+        made.append((variant, seed, factor))
+        best = 0.25 if variant.startswith("static") else 2.0
+        figures = dict(parameters=1, cpu_s=0, precision="float32", sum_recall={})
+        return figures | dict(mean_recall=1 / (1 + abs(factor - best)))
+
+    monkeypatch.setattr(claims.TableRuns, "__init__", lambda self, data, preset, *_: setattr(self, "preset", preset))
+    monkeypatch.setattr(claims.TableRuns, "measure", measure)
+    return claims, made
 
 
-def pretend(study, tasks, work, recall):
-    "Write the lines that runs would write"
-    for task in tasks:
-        common = dict(table=task.table, seed=task.seed, split=task.split)
-        common |= dict(preset=json.dumps(task.preset()), mean_recall=recall(task))
-        lines = [common | dict(variant=row.name) for row in study.rows_to_run(task, 6)]
-        study.write_lines(lines[:-1], task.out(work))
-        assert not study.done(task, work), "a row is missing"
-        study.write_lines(lines, task.out(work))
-        assert study.done(task, work)
-
-
-@pytest.mark.parametrize("language", ["zh", "de"])
-def test_the_study_of_learning_rates_fills_every_row_with_the_rate_chosen_for_it(
-    study, language, tmp_path, monkeypatch
-):
-    assert not list(study.test_tasks(language, [0, 1], tmp_path)), "no test before the rates are chosen"
-    static = {"static adapter", "static adapter, as many parameters"}
-    wanted = {True: 0.5, False: 2.0}
-    tasks = list(study.validation_tasks(language))
-    assert len({task.out(tmp_path) for task in tasks}) == len(tasks)
-    pretend(study, tasks, tmp_path, lambda task: float(task.factor == wanted[task.variant in static]))
-    pretend(study, study.test_tasks(language, [0, 1], tmp_path), tmp_path, lambda task: 0.5)
-    found = study.lines_of(language, tmp_path)
-    for table, lines in found.items():
-        rows = study.WHOLE[table].rows(load_preset("dasd.photographs"), SimpleNamespace(n_blocks=6))
-        assert [(line["variant"], line["seed"]) for line in lines] == [(row.name, s) for row in rows for s in (0, 1)]
-        assert all(study.rate_of(line) == wanted[line["variant"] in static] for line in lines)
-    monkeypatch.setattr(study, "RESULTS", tmp_path / "results")
-    study.merge([language], [0, 1], tmp_path)
-    study.restore(language, tmp_path / "another folder")
-    assert study.lines_of(language, tmp_path / "another folder") == found
-    assert all(study.done(task, tmp_path / "another folder") for task in tasks)
-    assert all(study.done(task, tmp_path / "another folder") for task in study.test_tasks(language, [0, 1], tmp_path))
-
-
-def test_a_rate_at_the_edge_is_followed_by_the_next_one(study, tmp_path):
-    tasks = study.validation_tasks("de")
-    pretend(study, tasks, tmp_path, lambda task: float(task.factor == 0.5))
-    further = study.further_tasks("de", tmp_path)
-    assert {task.factor for task in further} == {0.25} and len(further) == len(tasks) / len(study.FACTORS)
-    pretend(study, further, tmp_path, lambda task: 2.0)
-    assert not study.further_tasks("de", tmp_path)
-    assert {task.factor for task in study.test_tasks("de", [0], tmp_path)} == {0.25}
+@pytest.mark.parametrize("further,rate", [(False, 0.5), (True, 0.25)])
+def test_the_study_of_learning_rates_fills_every_row_with_the_rate_chosen_for_it(study, further, rate):
+    claims, made = study
+    claims.main(["zh"], [0, 1], further)
+    for table, rows in claims.Rates("zh").rows.items():
+        lines = read_runs(claims.RATES / f"photographs_zh_table_{table}.jsonl")
+        assert [(line["variant"], line["seed"]) for line in lines] == [(row.name, s) for s in (0, 1) for row in rows]
+        for line in lines:
+            factor = rate if line["variant"].startswith("static") else 2.0
+            assert json.loads(line["preset"]) == claims.preset_at(factor), line["variant"]
+    n = len(made)
+    claims.main(["zh"], [0, 1], further)
+    assert len(made) == n, "nothing is repeated"

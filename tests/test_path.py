@@ -8,8 +8,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 NBS = ROOT / "nbs"
-sys.path.insert(0, str(ROOT / "tools"))
-from docs.path import COMPANIONS, exporting, place, sources
+sys.path.insert(0, str(ROOT / "tools/notebooks"))
+from order import COMPANIONS, exporting, place, sources
 
 MODULES = {module: path.relative_to(NBS) for module, path in exporting(NBS).items()}
 EXPORTING = list(MODULES.items())

@@ -424,9 +424,8 @@ def referred(tmp_path, monkeypatch):
     clip = build_clip(cfg)
     (tmp_path / "down").mkdir()
     save_file({k: v.contiguous() for k, v in clip.state_dict().items()}, tmp_path / "down/open_clip_model.safetensors")
-    known = weights.Weights(
-        "small", "small towers", "somebody/small", "abc", "MIT", (weights.WeightFile("open_clip_model.safetensors"),)
-    )
+    files = {"open_clip_model.safetensors": ""}
+    known = weights.Weights("small", "small towers", "somebody/small", "MIT", "abc", files=files)
     for m in (weights, pretrained):
         monkeypatch.setattr(m, "CATALOGUE", {"small": known})
     monkeypatch.setenv("DASD_LAB_WEIGHTS", str(tmp_path / "weights"))

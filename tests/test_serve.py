@@ -1,7 +1,5 @@
 "The service of a gallery against arbitrary requests: fuzzed by its OpenAPI document, and tested by hand"
 
-import asyncio
-import contextlib
 import http.client
 import io
 import json
@@ -13,7 +11,6 @@ import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import zipfile
@@ -21,7 +18,7 @@ import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import urlencode
 
 import pytest
 import torch
@@ -31,13 +28,11 @@ from PIL import Image
 from served import COLOURS, Named, draw, make, picture, serving
 
 from dasd_lab.commands import galleries
-from dasd_lab.commands.galleries import service_settings
 from dasd_lab.contracts import LabError
 from dasd_lab.search.on_disk.places import recorded_name
 from dasd_lab.search.on_disk.stored import StoredGallery
-from dasd_lab.serve import limits, service, uploads
+from dasd_lab.serve import uploads
 from dasd_lab.serve.limits import ServiceSettings, cookie_of
-from dasd_lab.serve.server import OF_ONE, Watched, link
 from dasd_lab.serve.service import gallery_app
 from dasd_lab.training import loading
 
@@ -47,8 +42,8 @@ from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS
 
-OFTEN = dict(requests_per_minute=10**6, uploads_per_minute=10**6)
-WRITER = ServiceSettings(may_write=True, timeout_s=120.0, hosts=("127.0.0.1", "localhost", "testserver"), **OFTEN)
+HOST_NAMES = ("127.0.0.1", "localhost", "testserver")
+WRITER = ServiceSettings(may_write=True, timeout_s=120.0, requests_per_minute=10**6, hosts=HOST_NAMES)
 
 
 def encoded(picture: Image.Image, kind: str = "PNG", **options) -> bytes:
@@ -65,6 +60,13 @@ def client(gallery, settings=WRITER, **more):
     return TestClient(
         gallery_app(gallery, settings), base_url="http://localhost", raise_server_exceptions=False, **more
     )
+
+
+def inner(app):
+    "The application itself, without the limits around it"
+    while not hasattr(app, "routes"):
+        app = app.app
+    return app
 
 
 def ids(answer) -> list[str]:
@@ -127,38 +129,6 @@ def test_valid_and_invalid_requests_are_answered_as_documented(document, path, m
         if path == "/api/gallery" and mode.is_negative:
             continue  # every request is valid
         FUZZ(given(operation.as_strategy(generation_mode=mode))(validate))()
-
-
-@pytest.mark.parametrize("path", ["/api/picture", "/api/thumbnail", "/api/original"])
-def test_existing_images_are_answered_as_documented(document, path):
-    "With ids that a fuzzer would not guess; files are sent whole although a range is requested"
-    operation = document[path]["GET"]
-    statuses = set()
-    ids = st.sampled_from(["red-01.png", "green-02.png", "yellow-00.png"])
-    ranges = st.sampled_from([None, "bytes=0-3", "bytes=99999-", "bytes=0-1,4-5", "bytes=x"])
-
-    @given(operation.as_strategy(), ids, ranges)
-    def check(case, id, byte_range):
-        case.query = dict(id=id)
-        case.headers = {k: v for k, v in (case.headers or {}).items() if k.lower() != "range"}
-        if byte_range:
-            case.headers["range"] = byte_range
-        answer = case.call()
-        statuses.add(answer.status_code)
-        case.validate_response(answer)
-
-    FUZZ(check)()
-    assert 200 in statuses and 206 not in statuses
-
-
-@pytest.mark.parametrize("path,method", OPERATIONS, ids=lambda p: p.strip("/").replace("/", "-"))
-def test_the_edges_of_the_document(document, path, method):
-    "Shortest, longest, just too long, of another type, twice, missing"
-    generation = dict(generation_modes=list(GenerationMode), generation_config=document.config.generation)
-    cases = list(document.iter_coverage_cases(document[path][method], **generation))
-    assert cases
-    for case in cases:
-        validate(case)
 
 
 ODD = [
@@ -250,16 +220,6 @@ class Asker:
         self("PATCH", "/api/picture", dict(id=id), content=json.dumps(body), headers=headers)
 
 
-@pytest.mark.parametrize("column", ["shade", "colour", "light", "weight", "source"])
-def test_every_odd_value(document, column):
-    ask = Asker(document)
-    for value in ODD:
-        for condition in (value, {"from": value}, {"starts": value}):
-            ask("GET", "/api/search", dict(text="rot", k=3, where=json.dumps({column: condition})))
-        ask.change("red-00.png", dict(facts={column: value}))
-    assert ask.statuses == ({400, 422} if column == "source" else {200, 400, 422})
-
-
 MANY = settings(FUZZ, max_examples=100)
 
 
@@ -285,12 +245,6 @@ CHANGES = st.one_of(
 )
 
 
-FILES = st.sampled_from([encoded(picture("red", 1)), encoded(picture("red", 1), "JPEG")[:-40], b""])
-
-
-TEXTS = st.text(st.characters(codec="utf-8"))
-
-
 def check_some_accepted(ask: Asker):
     assert {400} < ask.statuses and ask.statuses & {200, 201}, ask.statuses
 
@@ -313,17 +267,6 @@ def test_nearly_valid_changes(document):
     check_some_accepted(ask)
 
 
-def test_nearly_valid_uploads(document):
-    ask = Asker(document)
-
-    @given(FILES, st.one_of(FACTS.map(json.dumps), TEXTS), st.text(st.characters(codec="utf-8"), max_size=20))
-    def check(data, facts, name):
-        ask("POST", "/api/pictures", files=upload(data, name or "x", "text/html"), data=dict(facts=facts))
-
-    MANY(check)()
-    check_some_accepted(ask)
-
-
 def test_lists_within_lists(gallery):
     "Refused at any depth, in a URL as in a form"
     ask = client(gallery)
@@ -342,7 +285,7 @@ def test_lists_within_lists(gallery):
 
 
 def test_the_document_lists_every_route(document, gallery):
-    app = gallery_app(gallery, WRITER).app
+    app = inner(gallery_app(gallery, WRITER))
     document.validate()
     routes = {(r.path, m) for r in app.routes if isinstance(r, APIRoute) for m in r.methods}
     schema = app.openapi()
@@ -350,7 +293,7 @@ def test_the_document_lists_every_route(document, gallery):
     assert routes == documented and len(routes) >= 9
     for operations in schema["paths"].values():
         for operation in operations.values():
-            assert {"400", "401", "403", "413", "421", "422", "429", "504"} <= set(operation["responses"]), operation
+            assert {"400", "401", "403", "413", "422", "429", "504"} <= set(operation["responses"]), operation
     assert schema["info"]["title"] == "Gallery" and str(gallery.folder) not in json.dumps(schema)
 
 
@@ -391,69 +334,9 @@ def test_a_body_that_is_too_large_is_refused(gallery):
             assert raw(port, POST + f"content-length: {length}\n")[0] == 413  # without reading it
         assert raw(port, POST + f"content-length: {len(good)}\n", good)[0] == 200
         assert raw(port, POST + CHUNKED, *chunked(good))[0] == 200
-        status, _, body = raw(port, POST + CHUNKED, *chunked(too_large))
-        assert status == 413 and json.loads(body)["error"].startswith("More than")
+        assert raw(port, POST + CHUNKED, *chunked(too_large))[0] == 413
         assert raw(port, PATCH + CHUNKED, *chunked(b" " * (len(good) + 1)))[0] == 413
         assert raw(port, "GET /api/gallery HTTP/1.1\nhost: localhost\n")[0] == 200
-
-
-@pytest.mark.parametrize("head", ["POST /api/pictures", "GET /", "GET /api/search?text=rot"])
-@pytest.mark.parametrize("body", [b"zz\r\n", b"-1\r\n", b"5\r\nabcdefgh\r\n", b"f" * 30 + b"\r\n"])
-def test_a_malformed_chunk_is_one_line_in_the_log(gallery, capfd, head, body):
-    "Whether the answer has begun, is being computed, or waits for the body"
-    with serving(gallery_app(gallery, WRITER), log_level="warning") as port:
-        request = f"{head} HTTP/1.1\nhost: localhost\ncontent-type: multipart/form-data; boundary=b\n{CHUNKED}"
-        for pause in (0, 0.2):
-            with socket.create_connection(("127.0.0.1", port), 120) as s:
-                s.sendall(request.replace("\n", "\r\n").encode() + b"\r\n")
-                time.sleep(pause)
-                s.sendall(body)
-                while s.recv(4096):
-                    pass
-        assert raw(port, "GET /api/gallery HTTP/1.1\nhost: localhost\n")[0] == 200
-    log = capfd.readouterr().err.splitlines()
-    assert log == ["WARNING:  Invalid HTTP request received."] * 2
-
-
-@pytest.mark.parametrize(
-    "path,kind,status",
-    [
-        ("/api/search", "multipart/form-data; boundary=b", 413),
-        ("/api/picture", "application/json", 413),
-        ("/app.js", "text/plain", 405),
-    ],
-)
-def test_an_endless_body_is_not_read(gallery, path, kind, status):
-    n_received = 0
-    messages = []
-
-    async def receive():
-        nonlocal n_received
-        n_received += 1
-        body = (START if n_received == 1 else b"") + b"x" * 1000
-        return dict(type="http.request", body=body, more_body=n_received < 1000)
-
-    async def send(message):
-        messages.append(message)
-
-    scope = dict(
-        type="http",
-        http_version="1.1",
-        scheme="http",
-        method="PATCH" if path == "/api/picture" else "POST",
-        path=path,
-        raw_path=path.encode(),
-        root_path="",
-        query_string=b"id=red-00.png",
-        client=("1.2.3.4", 1),
-        server=("localhost", 80),
-        headers=[(b"host", b"localhost"), (b"content-type", kind.encode())],
-    )
-    app = gallery_app(gallery, replace(WRITER, most_bytes=5000))
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(asyncio.run, app(scope, receive, send)).result()
-    starts = [m for m in messages if m["type"] == "http.response.start"]
-    assert n_received <= 5 and [m["status"] for m in starts] == [status]
 
 
 START = b'--b\r\ncontent-disposition: form-data; name="picture"; filename="x.png"\r\n\r\n'
@@ -466,300 +349,13 @@ def multipart(data: bytes) -> bytes:
 POST = "POST /api/search HTTP/1.1\nhost: localhost\ncontent-type: multipart/form-data; boundary=b\n"
 
 
-class Slow(Named):
-    "Waits for an event before it encodes a text"
-
-    def __init__(self):
-        super().__init__()
-        self.go = threading.Event()
-        self.lock = threading.Lock()
-        self.now = 0
-        self.most = 0
-
-    def encode_captions(self, captions, language):
-        with self.lock:
-            self.now += 1
-            self.most = max(self.most, self.now)
-        self.go.wait(300)
-        with self.lock:
-            self.now -= 1
-        return super().encode_captions(captions, language)
-
-
-def test_slow_senders_and_slow_answers_end(gallery):
-    "With a message; no more requests are computed than allowed, even when the clients have gone; then all is as before"
-    slow = Slow()
-    app = gallery_app(StoredGallery(gallery.folder, slow), replace(WRITER, timeout_s=1.0, at_once=2))
-
-    def message(answer):
-        return answer[0], json.loads(answer[2])["error"]
-
-    with serving(app) as port, ThreadPoolExecutor(12) as pool:
-
-        def ask(_=None):
-            return raw(port, "GET /api/search?text=rot HTTP/1.1\nhost: localhost\n")
-
-        half = pool.submit(raw, port, POST + "content-length: 500\n", b"--b\r\n")
-        for _ in range(2):
-            answers = pool.map(ask, range(6))
-            assert {message(a) for a in answers} == {(504, "No answer within 1 s.")}
-        while slow.now < 2:
-            ask()  # a thread may start later than the timeout
-        assert message(half.result()) == (504, "No answer within 1 s. The change may still be made.")
-        assert slow.most == 2 and slow.now == 2
-        slow.go.set()
-        for _ in range(50):
-            last = ask()
-            if last[0] == 200:
-                break
-        assert last[0] == 200 and json.loads(last[2])["hits"][0]["id"] == "red-00.png" and slow.most == 2
-
-
-def test_request_rates(gallery, monkeypatch):
-    now = 5000.0
-    monkeypatch.setattr(limits, "monotonic", lambda: now)
-    ask = client(gallery, replace(WRITER, requests_per_minute=5, uploads_per_minute=2))
-    red = dict(id="red-00.png")
-
-    def statuses(n, method, path, **options):
-        return [ask.request(method, path, **options).status_code for _ in range(n)]
-
-    assert statuses(7, "GET", "/api/gallery") == [200] * 5 + [429] * 2
-    refused = ask.get("/api/gallery")
-    assert refused.status_code == 429 and int(refused.headers["retry-after"]) == 12 and refused.json()["error"]
-    assert statuses(3, "POST", "/api/search", files=upload(encoded(picture("red")))) == [200, 200, 429]
-    assert statuses(1, "DELETE", "/api/picture", params=red) == [429]
-    assert statuses(51, "GET", "/api/thumbnail", params=red) == [200] * 50 + [429]
-    now += 11.9
-    assert statuses(1, "GET", "/api/gallery") == [429]
-    now += 0.1
-    assert statuses(2, "GET", "/api/gallery") == [200, 429]
-
-
-def test_forwarded_addresses_count_only_from_trusted_proxies(gallery, monkeypatch):
-    monkeypatch.setattr(limits, "monotonic", lambda: 0.0)
-
-    def ask(port, address):
-        return raw(port, f"GET /api/gallery HTTP/1.1\nhost: localhost\nx-forwarded-for: {address}\n")[0]
-
-    with serving(gallery_app(gallery, replace(WRITER, requests_per_minute=3))) as port:
-        assert [ask(port, f"9.9.9.{i}") for i in range(5)] == [200] * 3 + [429] * 2
-    with_token = gallery_app(gallery, replace(WRITER, requests_per_minute=3, token=TOKEN))
-    with serving(with_token, proxies=["10.0.0.0/8"]) as port:  # another proxy
-        assert [ask(port, f"9.9.9.{i}") for i in range(4)] == [401] * 3 + [429]
-    with serving(with_token, proxies=["127.0.0.1"]) as port:
-        for address, status in (
-            ("2001:db8::1", 401),
-            ("2001:db8::2", 401),
-            ("2001:db8:0:0:9::", 401),
-            ("2001:db8::3", 429),
-            ("2001:db8:0:1::1", 401),
-            ("9.9.9.77", 401),
-        ):
-            assert ask(port, address) == status
-        for scheme, secure in (("https", True), ("http", False)):
-            head = f"GET /?token={TOKEN} HTTP/1.1\nhost: localhost\nx-forwarded-for: 8.8.8.8\n"
-            headers = raw(port, head + f"x-forwarded-proto: {scheme}\n")[1]
-            assert ("Secure" in headers["set-cookie"]) == secure
-
-
-# connections
-
-
-def is_closed(connection) -> bool:
-    try:
-        return connection.recv(1) == b""
-    except ConnectionResetError:
-        return True
-
-
-def connections(port: int, n: int) -> list[socket.socket]:
-    return [socket.create_connection(("127.0.0.1", port), 60) for _ in range(n)]
-
-
-GET_ICON = b"GET /icon.svg HTTP/1.1\r\nhost: localhost\r\n\r\n"
-
-
-def test_idle_connections_are_closed(gallery, monkeypatch):
-    "All connections of a client, silent or in the middle of a request; the service continues"
-    monkeypatch.setattr(Watched, "check_s", 0.3)
-    incomplete = [b"", b"G", b"GET /api/gallery HTTP/1.1\r\nhost: loc", POST.replace("\n", "\r\n").encode()]
-    with serving(gallery_app(gallery, WRITER)) as port:
-        idle = connections(port, OF_ONE - 1)
-        for i, connection in enumerate(idle):
-            with contextlib.suppress(OSError):  # closed already
-                connection.sendall(incomplete[i % 4])
-        assert all(map(is_closed, idle))
-        assert raw(port, "GET /api/gallery HTTP/1.1\nhost: localhost\n")[0] == 200
-
-
-def test_a_connection_that_sends_its_second_request_byte_by_byte_is_closed(gallery, monkeypatch):
-    monkeypatch.setattr(Watched, "check_s", 3.0)
-    with (
-        serving(gallery_app(gallery, WRITER)) as port,
-        socket.create_connection(("127.0.0.1", port), 60) as connection,
-    ):
-        connection.sendall(GET_ICON)
-        answer = http.client.HTTPResponse(connection)
-        answer.begin()
-        assert answer.status == 200 and answer.read()
-        connection.sendall(b"GET")
-        connection.settimeout(0.05)
-        closed = False
-        for _ in range(1200):
-            try:
-                connection.sendall(b"x")
-                closed = is_closed(connection)
-            except TimeoutError:
-                continue
-            except OSError:
-                closed = True
-            break
-        assert closed
-
-
-def test_one_client_has_a_share_of_the_connections(gallery, monkeypatch):
-    monkeypatch.setattr(Watched, "check_s", 60.0)  # idle connections stay open
-    with serving(gallery_app(gallery, WRITER)) as port:
-        mine = connections(port, OF_ONE)
-        mine[-1].sendall(GET_ICON)
-        assert mine[-1].recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 200"
-        with socket.create_connection(("127.0.0.1", port), 60) as one_more:
-            assert is_closed(one_more)
-        mine[0].close()
-        mine[1].sendall(GET_ICON[:-2] + b"connection: close\r\n\r\n")
-        assert mine[1].makefile("rb").read()
-        assert raw(port, "GET /api/gallery HTTP/1.1\nhost: localhost\n")[0] == 200
-        for connection in mine:
-            connection.close()
-
-
-def test_a_proxy_has_all_connections(gallery, monkeypatch):
-    monkeypatch.setattr(Watched, "check_s", 60.0)
-    with serving(gallery_app(gallery, WRITER), proxies=["127.0.0.1"]) as port:
-        many = connections(port, OF_ONE)
-        assert raw(port, "GET /api/gallery HTTP/1.1\nhost: localhost\n")[0] == 200
-        for connection in many:
-            connection.close()
-
-
-class Ahead(asyncio.SelectorEventLoop):
-    "An event loop whose clock can be advanced"
-
-    ahead = 0.0
-
-    def time(self):
-        return super().time() + self.ahead
-
-
-async def wait(seconds: float):
-    asyncio.get_running_loop().ahead += seconds
-    await asyncio.sleep(0.001)
-
-
-class TimedRequest:
-    "A request whose body, computation and answer take some time"
-
-    def __init__(self, received, computing=0, sent=(0,)):
-        self.received = list(received)  # (seconds, bytes) of each part of the body
-        self.computing = computing  # seconds
-        self.n_parts = len(sent)
-        self.sent = list(sent)  # seconds of each part of the answer
-        self.messages = []
-
-    async def app(self, scope, receive, send):
-        while (await receive()).get("more_body"):
-            pass
-        await wait(self.computing)
-        await send(dict(type="http.response.start", status=200, headers=[]))
-        for part in range(self.n_parts):
-            await send(dict(type="http.response.body", body=b"x", more_body=part < self.n_parts - 1))
-
-    async def receive(self):
-        seconds, n = self.received.pop(0)
-        await wait(seconds)
-        return dict(type="http.request", body=b"x" * n, more_body=bool(self.received))
-
-    async def send(self, message):
-        if message["type"] == "http.response.body" and message.get("body") == b"x":
-            await wait(self.sent.pop(0))
-        self.messages.append(message)
-
-    def run(self) -> tuple[int, bool]:  # status, whether the answer is complete
-        scope = dict(
-            type="http",
-            http_version="1.1",
-            scheme="http",
-            method="POST",
-            path="/x",
-            query_string=b"",
-            client=("1.2.3.4", 1),
-            headers=[(b"host", b"localhost")],
-        )
-        app = limits.Limits(self.app, replace(WRITER, timeout_s=20.0))
-        with asyncio.Runner(loop_factory=Ahead) as runner, ThreadPoolExecutor(1) as pool:
-            pool.submit(runner.run, app(scope, self.receive, self.send)).result()
-        status = self.messages[0]["status"]
-        return status, status != 200 or self.messages[-1].get("more_body") is False
-
-
-@pytest.mark.parametrize(
-    "request_,status,complete",
-    [
-        (TimedRequest([(0, 9)]), 200, True),
-        # 300 seconds to send a body, and to read an answer
-        (TimedRequest([(15, 200_000)] * 20), 200, True),
-        (TimedRequest([(0, 9)], 15, (15,) * 20), 200, True),
-        # a body that trickles, and one that stops
-        (TimedRequest([(15, 100)] * 20), 504, True),
-        (TimedRequest([(0, 200_000), (25, 200_000)]), 504, True),
-        # too long to compute; a client that stops reading
-        (TimedRequest([(0, 9)], 25), 504, True),
-        (TimedRequest([(0, 9)], 0, (15, 25, 0)), 200, False),
-    ],
-)
-def test_the_timeout_is_for_computing_and_idle_clients(request_, status, complete):
-    assert request_.run() == (status, complete)
-
-
-def test_a_client_that_does_not_read_is_disconnected(tmp_path, drawn, gallery, monkeypatch):
-    large = tmp_path / "large.png"
-    large.write_bytes((drawn / "red-00.png").read_bytes() + bytes(30_000_000))
-    gallery.set_facts(["red-00.png"], dict(source=str(large)))
-    monkeypatch.setattr(Watched, "check_s", 2.0)
-    closed = threading.Event()
-    connection_lost = Watched.connection_lost
-
-    def recorded(self, error):
-        connection_lost(self, error)
-        closed.set()
-
-    monkeypatch.setattr(Watched, "connection_lost", recorded)
-    app = gallery_app(gallery, replace(WRITER, originals=str(tmp_path), timeout_s=4.0))
-    with serving(app) as port, socket.create_connection(("127.0.0.1", port), 60) as s:
-        s.sendall(b"GET /api/original?id=red-00.png HTTP/1.1\r\nhost: localhost\r\n\r\n")
-        assert s.recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 200" and closed.wait(120)
-
-
-def test_uploads_wait_on_disk(gallery, monkeypatch):
-    "A reading thread loads and decodes them when it is free; the writing thread does not"
-    calls = set()
-
-    def watch(owner, name, function):
-        def watched(*args):
-            calls.add((name, threading.current_thread().name.split("_")[0]))
-            return function(*args)
-
-        monkeypatch.setattr(owner, name, watched)
-
-    watch(tempfile.SpooledTemporaryFile, "read", tempfile.SpooledTemporaryFile.read)
-    watch(uploads, "read_picture", uploads.read_picture)
-    watch(service, "reencoded", uploads.reencoded)
-    data = encoded(picture("red", 1))
-    ask = client(gallery)
-    assert ask.post("/api/search", files=upload(data)).status_code == 200
-    assert ask.post("/api/pictures", files=upload(data)).status_code == 201
-    assert calls == {("read", "reads"), ("read_picture", "reads"), ("reencoded", "reads")}
+def test_a_slow_answer_is_given_up_and_a_forwarded_scheme_is_believed_of_a_trusted_proxy(gallery, monkeypatch):
+    monkeypatch.setattr(gallery.engine, "read", lambda *given: time.sleep(2))
+    assert client(gallery, replace(WRITER, timeout_s=0.2)).get("/api/picture?id=a").status_code == 504
+    head = f"GET /?token={TOKEN} HTTP/1.1\nhost: localhost\nx-forwarded-proto: https\n"
+    for proxies, secure in (((), False), (["127.0.0.1"], True)):
+        with serving(gallery_app(gallery, replace(WRITER, token=TOKEN)), proxies=proxies) as port:
+            assert ("Secure" in raw(port, head)[1]["set-cookie"]) == secure
 
 
 def test_searches_do_not_wait_for_writers(gallery, monkeypatch):
@@ -774,7 +370,7 @@ def test_searches_do_not_wait_for_writers(gallery, monkeypatch):
         return change(*args)
 
     monkeypatch.setattr(gallery, "set_facts", slow)
-    app = gallery_app(gallery, replace(WRITER, at_once=2, timeout_s=60.0))
+    app = gallery_app(gallery, WRITER)
     body = b'{"facts": {"shade": 5}}'
     with serving(app) as port, ThreadPoolExecutor(6) as pool:
         try:
@@ -1057,39 +653,14 @@ def tiff_with_large_tile() -> bytes:
 
 @pytest.mark.parametrize("data", [pytest.param(d, id=n.replace(" ", "-")) for n, d in bombs()])
 def test_bombs_are_refused(gallery, data, monkeypatch):
-    "Unread: nothing is decoded, and no memory taken for it"
+    "Unread: nothing is decoded"
     decoded = []
     monkeypatch.setattr(uploads, "read_picture", lambda *a: decoded.append(a))
     ask = client(gallery)
-    size, most = memory()
     assert len(data) < 300_000
     r = ask.post("/api/search", files=upload(data))
     assert r.status_code == 400 and r.json()["error"], r.text
-    assert not decoded and memory()[1] - size < 80e6
-
-
-def memory() -> tuple[int, int]:  # now, and the most since this was asked the last time
-    "Of this process, in bytes; 0 where the system does not say"
-    try:
-        now, most = (
-            int(re.search(rf"{n}:\s*(\d+)", Path("/proc/self/status").read_text())[1]) * 1000
-            for n in ("VmRSS", "VmHWM")
-        )
-        Path("/proc/self/clear_refs").write_text("5")
-        return now, most
-    except OSError:
-        return 0, 0
-
-
-def test_a_large_text_in_an_image_does_no_harm(gallery):
-    words = png(
-        24,
-        16,
-        chunk(b"zTXt", b"a\0\0" + zlib.compress(b"x" * 100_000_000)),
-        chunk(b"IDAT", zlib.compress((b"\0" + b"\xff\0\0" * 24) * 16)),
-    )
-    r = client(gallery).post("/api/search", files=upload(words))
-    assert r.status_code == 400 or ids(r)[0].startswith("red")
+    assert not decoded
 
 
 def test_large_images_are_decoded_one_at_a_time(gallery, monkeypatch):
@@ -1145,23 +716,6 @@ def test_other_files_are_refused_and_not_stored(gallery, name):
         r = ask.post(path, files=upload(data, name, kind))
         assert r.status_code == 400 and r.json()["error"], (path, r.text)
     assert len(gallery) == before and not [*(gallery.folder / "uploads").glob("*")]
-
-
-def test_truncated_and_corrupt_images(gallery):
-    "Accepted or refused, never an error"
-    ask = client(gallery)
-    statuses = set()
-    for kind in ("JPEG", "PNG", "WEBP", "GIF", "BMP"):
-        whole = encoded(picture("green", 1, (40, 30)), kind)
-        assert ask.post("/api/search", files=upload(whole)).status_code == 200
-        for i in range(0, len(whole), max(1, len(whole) // 12)):
-            truncated = whole[:i]
-            corrupt = whole[:i] + b"\xff\0" * 3 + whole[i + 6 :]
-            for data in (truncated, corrupt):
-                status = ask.post("/api/search", files=upload(data)).status_code
-                assert status in (200, 400), (kind, i, status)
-                statuses.add(status)
-    assert statuses == {200, 400}
 
 
 def test_only_pixels_of_an_upload_are_stored(gallery):
@@ -1228,39 +782,6 @@ def test_an_image_that_is_uploaded_again_keeps_its_facts(gallery):
     assert again["facts"]["added"] == first["facts"]["added"]
 
 
-def failing(function):
-    "The function, with an error after its work"
-
-    def called(*args, **options):
-        function(*args, **options)
-        raise OSError(28, "No space left on device")
-
-    return called
-
-
-def test_an_error_after_an_image_was_stored_keeps_its_file(gallery, monkeypatch):
-    "Uploading it again completes it, even if its file was lost"
-    ask = client(gallery)
-    files = upload(encoded(picture("green", 7)))
-    with monkeypatch.context() as patched:
-        patched.setattr(gallery.engine, "put", failing(gallery.engine.put))
-        assert ask.post("/api/pictures", files=files).status_code == 500
-    (file,) = (gallery.folder / "uploads").iterdir()
-    id = f"uploads/{file.name}"
-    assert id in gallery
-    content = file.read_bytes()
-    for lost in (False, True):
-        if lost:
-            file.unlink()
-        again = ask.post("/api/pictures", files=files)
-        assert (again.status_code, again.json()["id"]) == (201, id)
-        assert file.read_bytes() == content and len(gallery) == 13
-    with monkeypatch.context() as patched:
-        patched.setattr(gallery.engine, "remove", failing(gallery.engine.remove))
-        assert ask.delete("/api/picture", params=dict(id=id)).status_code == 500
-    assert id not in gallery and not file.exists()
-
-
 def test_two_services_get_the_same_image(gallery, monkeypatch):
     "It is stored once, with its file and the facts given to both; each sees the other's image a moment later"
     other = StoredGallery(gallery.folder, Named())
@@ -1300,16 +821,16 @@ HOSTS = [
     ("localhost", 200),
     ("LOCALHOST:80", 200),
     ("127.0.0.1:8000", 200),
-    ("evil.example", 421),
-    ("localhost.evil.example", 421),
-    ("evil.example:80", 421),
-    ("localhost@evil.example", 421),
-    ("127.0.0.1.evil.example", 421),
-    ("[::1]:9", 421),
-    ("", 421),
-    ("[::1", 421),
-    ("0.0.0.0", 421),
-    ("xn--localhost", 421),
+    ("evil.example", 400),
+    ("localhost.evil.example", 400),
+    ("evil.example:80", 400),
+    ("localhost@evil.example", 400),
+    ("127.0.0.1.evil.example", 400),
+    ("[::1]:9", 400),
+    ("", 400),
+    ("[::1", 400),
+    ("0.0.0.0", 400),
+    ("xn--localhost", 400),
 ]
 
 
@@ -1317,15 +838,15 @@ def test_unknown_host_names_are_refused(gallery):
     ask = client(gallery)
     for host, status in HOSTS:
         assert status_with(ask, host=host) == status, host
-    assert status_with(ask, host="evil.example", x_forwarded_host="localhost") == 421
+    assert status_with(ask, host="evil.example", x_forwarded_host="localhost") == 400
     assert status_with(ask, x_forwarded_host="evil.example") == 200
     with serving(gallery_app(gallery, WRITER)) as port:
-        assert raw(port, "GET /api/gallery HTTP/1.0\n")[0] == 421
+        assert raw(port, "GET /api/gallery HTTP/1.0\n")[0] == 400
         absolute = "GET http://evil.example/api/gallery HTTP/1.1\nhost: evil.example\n"
-        assert raw(port, absolute)[0] == 421
+        assert raw(port, absolute)[0] == 400
         for length in ("-1", "\xb2", "3, 4"):
             head = f"POST /api/search HTTP/1.1\nhost: localhost\ncontent-length: {length}\n"
-            assert raw(port, head)[0] in (400, 421, 422)
+            assert raw(port, head)[0] in (400, 422)
 
 
 ORIGINS = [
@@ -1358,9 +879,8 @@ TOKEN = "a-token-of-many-letters"
 
 
 @pytest.fixture
-def locked(gallery, monkeypatch):
+def locked(gallery):
     "Opens clients of a service that needs a token"
-    monkeypatch.setattr(limits, "monotonic", lambda: 0.0)
 
     def make(headers=None, **settings):
         return client(gallery, replace(WRITER, **dict(token=TOKEN) | settings), headers=headers)
@@ -1420,7 +940,7 @@ def test_the_token_in_headers_and_cookies(locked):
 
 def test_everything_but_the_page_needs_the_token(locked, gallery):
     ask = locked()
-    app = gallery_app(gallery, replace(WRITER, token=TOKEN)).app
+    app = inner(gallery_app(gallery, replace(WRITER, token=TOKEN)))
     routes = [(r.path, m) for r in app.routes if r.path.startswith("/api") for m in r.methods or ()]
     assert len(routes) >= 10
     unusual = ("/api/../api/gallery", "//api/gallery", "/API/gallery", "/app.js/../api/gallery", "/anything")
@@ -1441,12 +961,12 @@ def test_the_token_in_the_address_sets_a_cookie(locked):
     location = right.headers["location"]
     cookie = right.headers["set-cookie"]
     assert right.status_code == 303 and TOKEN not in location and location.startswith("/?q=rot+%26+gr")
-    assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and "Secure" not in cookie and TOKEN not in cookie
+    assert "HttpOnly" in cookie and "SameSite=strict" in cookie and "Secure" not in cookie and TOKEN not in cookie
     assert ask.get("/api/gallery").status_code == 200  # with the cookie
     injected = locked().get(f"/?token={TOKEN}&q=%0d%0aset-cookie:%20x=1", follow_redirects=False)
     assert "\n" not in injected.headers["location"] and len(injected.headers.get_list("set-cookie")) == 1
     other_host = locked().get("/", params=dict(token=TOKEN), headers=dict(host="evil.example"), follow_redirects=False)
-    assert other_host.status_code == 421
+    assert other_host.status_code == 400
 
 
 def test_cookies_of_several_galleries_on_one_machine(locked):
@@ -1557,27 +1077,6 @@ def test_an_image_that_is_added_and_removed_at_the_same_time(gallery):
 
 
 # the command
-
-
-@pytest.mark.parametrize(
-    "host,names",
-    [
-        ("127.0.0.1", []),
-        ("localhost", []),
-        ("::1", []),
-        ("0.0.0.0", ["pc.lan"]),
-        ("::", ["2001:DB8::1"]),
-        ("192.168.1.5", ["PC.lan", "other.lan"]),
-        ("127.0.0.1", ["pictures.example.org"]),
-    ],
-)
-def test_the_link_leads_to_the_service(host, names):
-    settings = service_settings(host=host, name=names)
-    address = urlsplit(link(host, 8765, names, settings.token))
-    name, port = address.netloc.rsplit(":", 1)
-    assert name in settings.hosts and port == "8765"
-    assert parse_qs(address.query).get("token", [""]) == [settings.token]
-    assert bool(settings.token) == bool(names)
 
 
 def test_a_run_without_embeddings_is_refused_at_the_start(gallery, monkeypatch):

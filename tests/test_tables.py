@@ -3,7 +3,6 @@ printed numbers"""
 
 import json
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,11 +13,12 @@ from dasd_lab.cli import main
 from dasd_lab.commands.tables import _run_name
 from dasd_lab.contracts import LabError
 from dasd_lab.corpora.visuals import visuals_from_array
-from dasd_lab.evaluation import tables
+from dasd_lab.evaluation import studies, tables
 from dasd_lab.evaluation.main_tables import MAIN_TABLES, measure
 from dasd_lab.evaluation.papers import PAPERS, PaperColumn, paper_tables
 from dasd_lab.evaluation.retrieval import evaluate
-from dasd_lab.evaluation.tables import TABLES, Variant, paper_of, read_runs, run_backbones, run_table, skipping
+from dasd_lab.evaluation.studies import read_runs
+from dasd_lab.evaluation.tables import TABLES, run_table, skipping
 from dasd_lab.presets import load_preset, vary
 from dasd_lab.training.recipes import load_run, train
 from dasd_lab.training.source_model import train_source
@@ -46,41 +46,18 @@ def ignore(message):
 ONE_SEED = dict(seeds=(0,), split="train", report=ignore)
 
 
-ABLATIONS = [(paper, key) for paper in PAPERS for key in TABLES[paper] if paper_of(paper, key)]
-MAIN = [(paper, key) for paper in PAPERS for key in MAIN_TABLES[paper]]
-TWELVE_BLOCKS = SimpleNamespace(n_blocks=12)  # as the paper's tower
-
-
-@pytest.mark.parametrize("paper,key", ABLATIONS)
-def test_the_papers_numbers_are_found_for_the_rows_of_an_ablation(paper, key):
-    printed = paper_of(paper, key)
-    table = TABLES[paper][key]
-    preset = load_preset(f"{paper}.pictograms")
-    if not printed.rows:
-        assert "figure" in key or printed.note, "plots without numbers, and bodies that are missing"
-        assert not any(row.paper for row in table.rows(preset, TWELVE_BLOCKS))
-        return
-    named = {source.paper for source in table.sources if isinstance(source, Variant)} - {""}
-    if not named:  # rows are made for the values of a setting, of which the paper has some
-        labels = {row.label for row in printed.rows}
-        made = [row.paper for row in table.rows(preset, TWELVE_BLOCKS)]
-        assert made[0] in labels, "the full method"
-        named = {label for label in made if label in labels}
-    assert len(named) >= (1 if (paper, key) == ("dasd", "3") else 2)
-    for name in named:
-        values = printed.row(name).values
-        assert set(values) == {column.name for column in printed.columns}
-        assert not values or None not in [v for column, v in values.items() if column in ("SUM", "DE", "en2de")]
-
-
-@pytest.mark.parametrize("paper,key", MAIN)
-def test_the_papers_numbers_are_found_for_the_rows_of_a_main_table(paper, key):
-    printed = paper_tables(paper)[key]
-    for row in MAIN_TABLES[paper][key].rows:
-        if (paper, key) == ("smalr", "11"):
-            assert "missing" in printed.note
-        else:
-            assert set(printed.row(row.paper).values.values()) != {None}
+def test_the_numbers_of_the_papers_are_found_for_the_rows_of_the_tables():
+    for paper in PAPERS:
+        for number, table in TABLES[paper].items():
+            printed = paper_tables(paper).get(number)
+            if printed and printed.rows:
+                labels = {label for row in printed.rows for label in (row.name, row.label)}
+                assert {row.paper for row in table.sources if isinstance(row, tables.Row)} - {""} <= labels
+        for number, table in MAIN_TABLES[paper].items():
+            printed = paper_tables(paper)[number]
+            for row in table.rows:
+                body_is_missing = (paper, number) == ("smalr", "11")
+                assert body_is_missing or set(printed.row(row.paper).values.values()) != {None}
 
 
 def test_all_tables_of_the_papers_are_commands():
@@ -93,11 +70,15 @@ def test_all_tables_of_the_papers_are_commands():
         assert expected == {key for key in paper_tables(paper) if key.isdigit()}
 
 
-@pytest.mark.parametrize("key", [k for k in TABLES["dasd"] if k != "methods"])
+def names(table, preset, backbone):
+    return [row.name for row in table.rows(preset, backbone)]
+
+
+@pytest.mark.parametrize("key", ["4", "9", "10"])
 def test_every_variant_runs_and_differs(backbone, tmp_path, key):
     found = run_table(key, SHORT, Squares(), backbone, tmp_path / "t.jsonl", **ONE_SEED)
     rows = read_runs(tmp_path / "t.jsonl")
-    assert list(found.index) == list(TABLES["dasd"][key].variants(SHORT, backbone)) == [r["variant"] for r in rows]
+    assert list(found.index) == names(TABLES["dasd"][key], SHORT, backbone) == [r["variant"] for r in rows]
     assert all(0 <= r["mean_recall"] <= 1 for r in rows)
     if key == "4":
         full, small, large, _ = (r["parameters"] for r in rows)
@@ -105,17 +86,23 @@ def test_every_variant_runs_and_differs(backbone, tmp_path, key):
         assert small < full and abs(full - large) <= one_unit
 
 
-def test_one_adapter_less_is_the_trained_method_without_it(backbone, tmp_path, monkeypatch):
-    "Table 10 trains once per seed, and evaluates the same method without one adapter at a time"
-    trained = []
+@pytest.fixture
+def trainings(monkeypatch):
+    "The runs that a table trains"
+    made = []
 
     def kept(*args, **options):
-        trained.append(train(*args, **options))
-        return trained[-1]
+        made.append(train(*args, **options))
+        return made[-1]
 
-    monkeypatch.setattr(tables, "train", kept)
+    monkeypatch.setattr(studies, "train", kept)
+    return made
+
+
+def test_one_adapter_less_is_the_trained_method_without_it(backbone, tmp_path, trainings):
+    "Table 10 trains once per seed, and evaluates the same method without one adapter at a time"
     run_table("10", SHORT, Squares(), backbone, tmp_path / "t.jsonl", **ONE_SEED)
-    (run,) = trained
+    (run,) = trainings
     found = {r["variant"]: r["sum_recall"]["de"] for r in read_runs(tmp_path / "t.jsonl")}
     texts = ["ein rotes Quadrat auf der Wiese."]
     whole = run.method.encode_captions(texts, "de")
@@ -144,10 +131,7 @@ def test_every_variant_of_leccr_runs_and_differs(backbone, tmp_path):
     )
     found = run_table("all", preset, Squares(), backbone, tmp_path / "t.jsonl", **ONE_SEED)
     rows = {r["variant"]: r for r in read_runs(tmp_path / "t.jsonl")}
-    tables = TABLES["leccr"]
-    every = {variant for table in tables.values() for variant in table.variants(preset, backbone)}
-    assert list(found.index) == list(rows) == list(tables["all"].variants(preset, backbone))
-    assert set(rows) == every - {"no guidance"}
+    assert list(found.index) == list(rows) == names(TABLES["leccr"]["all"], preset, backbone)
     size = {v: r["parameters"] for v, r in rows.items()}
     assert (
         size["baseline"]
@@ -176,7 +160,7 @@ def test_every_variant_of_smalr_runs_and_differs(backbone, tmp_path):
     preset = vary(load_preset("smalr.pictograms"), SMALR)
     found = run_table("all", preset, Squares(), backbone, tmp_path / "t.jsonl", **ONE_SEED)
     size = {r["variant"]: r["parameters"] for r in read_runs(tmp_path / "t.jsonl")}
-    assert list(found.index) == list(size) == list(TABLES["smalr"]["all"].variants(preset, backbone))
+    assert list(found.index) == list(size) == names(TABLES["smalr"]["all"], preset, backbone)
     assert (
         size["shared entries alone (LA)"] < size["without masked words (HEM)"] < size["SMALR"]
         and size["LA without exploration"] <= size["without masked words (HEM)"]
@@ -198,23 +182,17 @@ class HumanAndTranslated(Squares):
         return captions if split == "train" or language == "en" else [*captions, *human]
 
 
-def test_people_and_translations_are_measured_with_one_training(backbone, tmp_path, monkeypatch):
-    trained = []
+def test_people_and_translations_are_measured_with_one_training(backbone, tmp_path, monkeypatch, trainings):
     measured = []
-
-    def counted(*args, **options):
-        trained.append(args)
-        return train(*args, **options)
 
     def noted(method, corpus, split, languages, origin, columns):
         measured.append((method, origin))
         return evaluate(method, corpus, split, languages, origin, columns)
 
-    monkeypatch.setattr(tables, "train", counted)
     monkeypatch.setattr(tables, "evaluate", noted)
     preset = vary(load_preset("smalr.pictograms"), SMALR)
     found = run_table("17", preset, HumanAndTranslated(), backbone, tmp_path / "t.jsonl", seeds=(0,), report=ignore)
-    assert len(found) == 6 and len(trained) == 3
+    assert len(found) == 6 and len(trainings) == 3
     assert [origin for _, origin in measured] == ["human", "mt"] * 3
     assert measured[0][0] is measured[1][0] is not measured[2][0]
 
@@ -239,13 +217,6 @@ def test_the_methods_run_on_one_file(backbone, tmp_path, monkeypatch):
     assert frozen["parameters"] == 0 and frozen["mean_recall"] >= 0, "the baseline of the table"
 
 
-def test_variants_do_not_change_each_other(backbone, tmp_path):
-    out = tmp_path / "t.jsonl"
-    run_table("4", SHORT, Squares(), backbone, out, seeds=(0, 1), split="train", report=ignore)
-    first, second = ([run["parameters"] for run in read_runs(out) if run["seed"] == seed] for seed in (0, 1))
-    assert first == second and len(set(first)) == 4
-
-
 def test_features_are_kept_and_change_nothing(backbone, tmp_path, monkeypatch):
     kept = tmp_path / "features"
     once = run_table("7", SHORT, Squares(), backbone, tmp_path / "once.jsonl", **ONE_SEED, features=kept)
@@ -265,7 +236,7 @@ def test_features_are_kept_and_change_nothing(backbone, tmp_path, monkeypatch):
 def test_it_continues_where_it_stopped(backbone, tmp_path, monkeypatch):
     out = tmp_path / "t.jsonl"
     seeds = []
-    real_train = tables.train
+    real_train = train
 
     def counted(*args, **options):
         seeds.append(options["seed"])
@@ -273,7 +244,7 @@ def test_it_continues_where_it_stopped(backbone, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return real_train(*args, **options)
 
-    monkeypatch.setattr(tables, "train", counted)
+    monkeypatch.setattr(studies, "train", counted)
     with pytest.raises(KeyboardInterrupt):
         run_table("5", SHORT, Squares(), backbone, out, seeds=(0, 1), split="train", report=ignore)
     assert len(read_runs(out)) == 3
@@ -291,59 +262,15 @@ def test_it_continues_where_it_stopped(backbone, tmp_path, monkeypatch):
         run_table("6", SHORT, Squares(), backbone, out, seeds=(0,), split="train")
 
 
-def test_a_results_file_that_is_something_else(backbone, tmp_path):
-    "The asked file is refused, others in its folder are skipped"
+@pytest.mark.parametrize(
+    "content", [b"[1]\n", b"{\n", b'{"variant": "both"}\n', b'{"a": "\xff"}\n', b"[" * 10**5 + b"\n"]
+)
+def test_a_results_file_that_is_something_else_is_refused_and_kept(backbone, tmp_path, content):
     out = tmp_path / "t.jsonl"
-    one = dict(seeds=(0,), split="train", report=ignore)
-    (tmp_path / "folder.jsonl").mkdir()
-    for i, content in enumerate((b"[1]\n", b"{\n", b'{"a": "\xff"}\n', b"9" * 5000 + b"\n", b"[" * 10**5 + b"\n")):
-        (tmp_path / f"other-{i}.jsonl").write_bytes(content)
-        out.write_bytes(content)
-        with pytest.raises(LabError, match="t.jsonl") as e:
-            run_table("5", SHORT, Squares(), backbone, out, **one)
-        assert e.value.next_step and len(str(e.value)) < 500 and out.read_bytes() == content
-    out.unlink()
-    run_table("5", SHORT, Squares(), backbone, out, **one)
-    line = read_runs(out)[0]
-    for i, changes in enumerate((dict(variant=1), dict(seed="x"), dict(mean_recall=None), dict(sum_recall=1))):
-        out.write_text(json.dumps(line | changes) + "\n")
-        (tmp_path / f"changed-{i}.jsonl").write_text(json.dumps(line | changes | dict(table="6")) + "\n")
-        with pytest.raises(LabError, match="t.jsonl"):
-            run_table("5", SHORT, Squares(), backbone, out, **one)
-    (tmp_path / "unknown.jsonl").write_text(json.dumps(line | dict(table="no such table")) + "\n")
-    assert len(run_table("6", SHORT, Squares(), backbone, tmp_path / "six.jsonl", **one))
-
-
-def test_tables_in_one_folder_share_runs(backbone, tmp_path, monkeypatch):
-    "The full method is a row of most tables; with the same settings and seed it is trained once"
-    run_table("5", SHORT, Squares(), backbone, tmp_path / "five.jsonl", **ONE_SEED)
-    trained = []
-
-    def counted(*args, **options):
-        trained.append(options["changes"])
-        return train(*args, **options)
-
-    monkeypatch.setattr(tables, "train", counted)
-    run_table("6", SHORT, Squares(), backbone, tmp_path / "six.jsonl", **ONE_SEED)
-    both, all_losses = (read_runs(tmp_path / f"{name}.jsonl")[0] for name in ("five", "six"))
-    assert {} not in trained and len(trained) == 3
-    assert (both["variant"], all_losses["variant"]) == ("both", "all")
-    assert all_losses == both | dict(table="6", variant="all")
-    run_table("7", SHORT, Squares(), backbone, tmp_path / "seven.jsonl", seeds=(1,), report=ignore, split="train")
-    assert {} in trained, "another seed is trained"
-
-
-def test_on_two_backbones(backbone, tmp_path):
-    "One from memory, one from its folder; each has a file of its own"
-    other = train_source(SOURCE, Squares(), seed=1, progress=False)
-    save_backbone(other, tmp_path / "kept")
-    backbones = dict(one=backbone, two=tmp_path / "kept")
-    found = run_backbones("3", SHORT, Squares(), backbones, tmp_path / "t.jsonl", **ONE_SEED)
-    assert list(found.index) == [(b, v) for b in ("one", "two") for v in ("DASD", "static adapter")]
-    assert found.index.names == ["backbone", "variant"]
-    assert len({r["backbone"] for n in ("one", "two") for r in read_runs(tmp_path / f"t_{n}.jsonl")}) == 2
-    with pytest.raises(LabError, match="another backbone"):
-        run_table("3", SHORT, Squares(), backbone, tmp_path / "t_two.jsonl", **ONE_SEED)
+    out.write_bytes(content)
+    with pytest.raises(LabError, match="t.jsonl") as e:
+        run_table("5", SHORT, Squares(), backbone, out, **ONE_SEED)
+    assert e.value.next_step and len(str(e.value)) < 500 and out.read_bytes() == content
 
 
 class Tested(Squares):
@@ -370,8 +297,9 @@ def test_the_command(backbone, tmp_path, capsys, monkeypatch):
     one = table("--backbone", str(tmp_path / "one/backbone"))
     assert "static adapter" in one and len(read_runs(tmp_path / "t.jsonl")) == 2
     assert "DASD, Table 3" in one and "CLIP+ours" in one and "88.5" in one, "the paper's German figure"
-    both = table("--backbone", f"{tmp_path}/one/backbone,{tmp_path}/two/backbone")
-    assert "one" in both and "two" in both and (tmp_path / "t_one.jsonl").exists()
+    table("--backbone", f"{tmp_path}/one/backbone,{tmp_path}/two/backbone")
+    recalls = [[r["mean_recall"] for r in read_runs(tmp_path / f"t{name}.jsonl")] for name in ("", "_one", "_two")]
+    assert recalls[0] == recalls[1] == recalls[2]
     save_backbone(backbone, tmp_path / "again/one/backbone")
     assert main(["table", "3", "--backbone", f"{tmp_path}/one/backbone,{tmp_path}/again/one/backbone"]) == 1
     assert "one name" in capsys.readouterr().err
@@ -425,7 +353,7 @@ def test_a_main_table_without_its_corpora(capsys, monkeypatch, tmp_path):
 def test_a_main_table_trains_presets(backbone, tmp_path, capsys, monkeypatch):
     "Those that can be trained; the run is kept and used again"
     monkeypatch.setattr("dasd_lab.commands.tables.open_corpus", lambda name=None: Tested())
-    monkeypatch.setattr("dasd_lab.commands.tables.in_lab", tmp_path.joinpath)
+    monkeypatch.setattr("dasd_lab.commands.tables.home_path", tmp_path.joinpath)
     monkeypatch.setattr("dasd_lab.training.recipes.corpus_named", lambda name, frames=1: Tested())
     save_backbone(backbone, tmp_path / "kept")
     preset = SHORT | dict(backbone=dict(folder=str(tmp_path / "kept")))

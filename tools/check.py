@@ -12,8 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 NBS = ROOT / "nbs"
-sys.path.insert(0, str(ROOT / "tools"))
-from docs.path import exporting
+sys.path.insert(0, str(ROOT / "tools/notebooks"))
+from order import exporting
 
 
 def find_notebook(module: str) -> Path:

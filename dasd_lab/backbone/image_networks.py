@@ -20,7 +20,7 @@ from .text_towers import TextTower
 from .tokens import train_tokenizer
 from .towers import Backbone, load_weights, register_kind
 from .transformers import ImageEncoder, timm_preprocessing, timm_state
-from ..contracts import LabError
+from ..contracts import expect
 from ..storage import read_weights
 
 # %% ../../nbs/2_backbone/1_towers/75_image_networks.ipynb #e64d9eaa
@@ -76,8 +76,7 @@ def image_network_config(
     name: str,  # a network of timm
 ) -> dict:
     "Configuration of a backbone of images alone; no weights are read"
-    if name not in timm.list_models():
-        raise LabError(f"the timm model {name!r}", "a name of timm.list_models()", "Correct the name.")
+    expect(name in timm.list_models(), f"the timm model {name!r}", "a name of timm.list_models()", "Correct the name.")
     with torch.device("meta"):
         width = ImageEncoder(dict(timm=name)).width
     return dict(timm=name, embed_dim=width, text_cfg=dict(width=width, layers=0, context_length=0))
@@ -93,8 +92,7 @@ def image_network_backbone(
     config = image_network_config(name)
     network, text = build_image_network(config)
     file = Path(weights) / "model.safetensors" if Path(weights).is_dir() else Path(weights)
-    if not file.is_file():
-        raise LabError(f"no weights {weights} of {name}", "a file", "Fetch it: `dasd-lab weights get resnet-152`.")
+    expect(file.is_file(), f"no weights {weights} of {name}", "a file", "Fetch it: `dasd-lab weights get resnet-152`.")
     load_weights(network.image.encoder, timm_state(name, read_weights(file)), str(file))
     own = timm_preprocessing(name)
     crops = dict(size=crop_size, crop=crop_size / resize, resize_mode="ten_crops", interpolation="bicubic")

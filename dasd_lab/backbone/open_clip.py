@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,7 +29,8 @@ from .text_encoders import EncoderText, encoder_config
 from .text_towers import TextTower, build_clip
 from .tokens import CaptionTokenizer
 from .towers import Backbone, build, load_weights, register_kind, verified
-from ..contracts import LabError
+from ..contracts import LabError, expect
+from ..foundation import unknown_name
 from ..presets import read_json
 from ..storage import read_weights
 
@@ -41,11 +41,7 @@ def registry_config(
     "Configuration of a registered model"
     config = open_clip.get_model_config(name)
     if config is None:
-        raise LabError(
-            f"the open_clip model {name!r}",
-            f"one of its registry, such as {get_close_matches(name, open_clip.list_models(), 4, 0)}",
-            "See `open_clip.list_models()`.",
-        )
+        raise unknown_name("the open_clip model", name, open_clip.list_models(), "See `open_clip.list_models()`.")
     return config
 
 
@@ -56,12 +52,12 @@ def tag_settings(
     "open_clip's settings of a pretrained tag"
     registry_config(name)
     tags = open_clip.list_pretrained_tags_by_model(name)
-    if tag not in tags:
-        raise LabError(
-            f"the weights {tag!r} of {name}",
-            f"one of {tags}" if tags else "a local file: open_clip lists no weights for this model",
-            "Choose a tag, or pass the path of a file.",
-        )
+    expect(
+        tag in tags,
+        f"the weights {tag!r} of {name}",
+        f"one of {tags}" if tags else "a local file: open_clip lists no weights for this model",
+        "Choose a tag, or pass the path of a file.",
+    )
     return open_clip.get_pretrained_cfg(name, tag)
 
 # %% ../../nbs/2_backbone/1_towers/60_open_clip.ipynb #50e9b913
@@ -130,19 +126,12 @@ def tokenizer_for(
     if not name and path is None:
         return clip_tokenizer()
     if path is None:
-        raise LabError(
-            f"no tokenizer for {name}",
-            "its tokenizer.json",
-            f"Fetch tokenizer.json of {name} from the Hugging Face hub and pass its path as `tokenizer`.",
-        )
-    frame = frame or next((f for part, f in FRAMES.items() if part in name.lower()), None)
-    if frame is None:
-        raise LabError(
-            f"a tokenizer {name!r} of an unknown family",
-            f"a name with one of {sorted(FRAMES)}",
-            "Pass `frame`: the names of its start, end and padding tokens.",
-        )
-    start, end, pad = frame
+        fetch = f"Fetch tokenizer.json of {name} from the Hugging Face hub and pass its path as `tokenizer`."
+        raise LabError(f"no tokenizer for {name}", "its tokenizer.json", fetch)
+    frames = [frame] if frame else [f for part, f in FRAMES.items() if part in name.lower()]
+    again = "Pass `frame`: the names of its start, end and padding tokens."
+    expect(frames, f"a tokenizer {name!r} of an unknown family", f"a name with one of {sorted(FRAMES)}", again)
+    start, end, pad = frames[0]
     if options.get("strip_sep_token"):
         end = pad
     tokenizer = CaptionTokenizer.load(path, start=start, end=end, pad=pad)
@@ -207,8 +196,7 @@ class OpenClipEncoder(EncoderText):
         self.clip = clip
         text = clip.text
         kind = type(text.pooler).__name__
-        if kind not in _READINGS:
-            raise LabError(f"a text tower with a {kind}", f"one of {sorted(_READINGS)}", "Choose another model.")
+        expect(kind in _READINGS, f"a text tower with a {kind}", f"one of {sorted(_READINGS)}", "Choose another model.")
         pooler = getattr(text.transformer, "pooler", None) if kind == "ClsPooler" else None
         head = text.proj if pooler is None else nn.Sequential(pooler.dense, pooler.activation, text.proj)
         super().__init__(text.transformer, _READINGS[kind], head, text.output_dim, context_length)
@@ -316,20 +304,20 @@ def _weights_in(folder: Path) -> Path | None:
 def _read_folder(folder: Path) -> _Published:
     "A model in open_clip's folder layout"
     file = folder / "open_clip_config.json"
-    if not file.is_file():
-        raise LabError(
-            f"{folder} without open_clip_config.json",
-            "a folder in open_clip's layout",
-            "Fetch the whole repository, or use `load_backbone` for a folder written by this package.",
-        )
+    expect(
+        file.is_file(),
+        f"{folder} without open_clip_config.json",
+        "a folder in open_clip's layout",
+        "Fetch the whole repository, or use `load_backbone` for a folder written by this package.",
+    )
     content = read_json(file, dict, "the configuration of a model", "Fetch it again.")
-    weights = _weights_in(folder)
-    if "model_cfg" not in content or weights is None:
-        raise LabError(
-            f"{folder} without {'model_cfg' if weights else 'weights'}",
-            "open_clip_config.json and open_clip_model.safetensors",
-            "Fetch the whole repository.",
-        )
+    weights: Any = _weights_in(folder)
+    expect(
+        "model_cfg" in content and weights is not None,
+        f"{folder} without {'model_cfg' if weights else 'weights'}",
+        "open_clip_config.json and open_clip_model.safetensors",
+        "Fetch the whole repository.",
+    )
     return _Published(content["model_cfg"], content.get("preprocess_cfg", {}), weights, folder)
 
 
@@ -368,13 +356,13 @@ def _with_encoder(config: dict, folder: Path | None, encoder: Mapping | None) ->
         file = folder / "config.json"
         encoder = read_json(file, dict, "the configuration of a text encoder", "Fetch it again.")
     encoder = encoder or ENCODERS.get(name)
-    if not encoder:
-        raise LabError(
-            f"no configuration of the text encoder {name}",
-            "its config.json",
-            f"Fetch config.json of {name} from the Hugging Face hub and pass it as `encoder`.",
-        )
-    text["encoder"] = dict(encoder)
+    expect(
+        encoder,
+        f"no configuration of the text encoder {name}",
+        "its config.json",
+        f"Fetch config.json of {name} from the Hugging Face hub and pass it as `encoder`.",
+    )
+    text["encoder"] = dict(encoder or {})
     return config, "open_clip_encoder"
 
 # %% ../../nbs/2_backbone/1_towers/60_open_clip.ipynb #7eb25969

@@ -13,7 +13,7 @@ from .open_clip import open_clip_backbone, registry_config
 from .towers import Backbone, load_backbone
 from .transformers import folder_json, transformers_backbone
 from .weights import CATALOGUE, Weights, catalogued, find_weights, two_towers
-from ..contracts import LabError
+from ..contracts import LabError, expect
 
 # %% ../../nbs/2_backbone/1_towers/85_opening.ipynb #192872a0
 def catalogue_languages(
@@ -29,12 +29,12 @@ def catalogue_languages(
 
 def _of_catalogue(weights: Weights) -> Backbone:
     "A model of the catalogue that has been imported"
-    if not weights.opens:
-        raise LabError(
-            f"{weights.name} ({weights.what}) as a backbone",
-            f"a model with a text and an image tower, one of {two_towers()}",
-            "Choose one of them.",
-        )
+    expect(
+        weights.opens,
+        f"{weights.name} ({weights.what}) as a backbone",
+        f"a model with a text and an image tower, one of {two_towers()}",
+        "Choose one of them.",
+    )
     folder = find_weights(weights.name)
     if weights.opens == "transformers":
         return transformers_backbone(folder)

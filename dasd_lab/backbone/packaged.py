@@ -11,7 +11,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from ..contracts import LabError
+from ..contracts import expect
 from ..foundation import MissingPackage
 from ..storage import sha256
 
@@ -79,23 +79,18 @@ def packaged_file(
     file: str = "",  # name of one of its files, such as `tokenizer.json`; empty: the weights
 ) -> Path:
     "A file of an installed package, with its checksum verified; the package is not imported"
-    if name not in PACKAGED:
-        raise LabError(f"packaged weights {name!r}", f"one of {sorted(PACKAGED)}", "Correct the name.")
+    expect(name in PACKAGED, f"packaged weights {name!r}", f"one of {sorted(PACKAGED)}", "Correct the name.")
     package = PACKAGED[name]
     known = [place for place in package.files if file in ("", Path(place).name)]
-    if not known:
-        raise LabError(f"the file {file!r} of {name}", f"one of {sorted(package.files)}", "Correct the name.")
+    expect(known, f"the file {file!r} of {name}", f"one of {sorted(package.files)}", "Correct the name.")
     spec = find_spec(package.module)
     folders = list(spec.submodule_search_locations or []) if spec else []
-    found = next((path for path in (Path(folder) / known[0] for folder in folders) if path.is_file()), None)
-    if found is None and package.extra:
+    found = [Path(folder) / known[0] for folder in folders if (Path(folder) / known[0]).is_file()]
+    if not found and package.extra:
         raise MissingPackage(name, package.extra)
-    if found is None:
-        raise LabError(f"no package {name}", package.what, f"Install it: pip install {name}")
-    if sha256(found) != package.files[known[0]]:
-        raise LabError(
-            f"{found} with another checksum than {package.files[known[0]][:12]}…",
-            f"the file of {name} as published",
-            f"Install it again: pip install --force-reinstall {name}",
-        )
-    return found
+    expect(found, f"no package {name}", package.what, f"Install it: pip install {name}")
+    digest = package.files[known[0]]
+    given = f"{found[0]} with another checksum than {digest[:12]}…"
+    again = f"Install it again: pip install --force-reinstall {name}"
+    expect(sha256(found[0]) == digest, given, f"the file of {name} as published", again)
+    return found[0]

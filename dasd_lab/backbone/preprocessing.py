@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ..contracts import LabError
+from ..contracts import expect
 
 # %% ../../nbs/2_backbone/1_towers/30_preprocessing.ipynb #244988e9
 def frames_of(
@@ -32,12 +32,12 @@ def open_rgb(
     image = frames_of(picture)[0]
     if isinstance(image, Image.Image):
         return image
-    if getattr(image, "dtype", None) != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
-        raise LabError(
-            f"an image of type {type(image).__name__} {getattr(image, 'shape', '')}",
-            "a PIL image or a uint8 array [H, W, 3]",
-            "Open it with `read_picture`.",
-        )
+    expect(
+        getattr(image, "dtype", None) == np.uint8 and image.ndim == 3 and image.shape[2] == 3,
+        f"an image of type {type(image).__name__} {getattr(image, 'shape', '')}",
+        "a PIL image or a uint8 array [H, W, 3]",
+        "Open it with `read_picture`.",
+    )
     return image
 
 

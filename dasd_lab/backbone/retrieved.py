@@ -17,7 +17,7 @@ from torch import Tensor
 from .features import FrozenFeatures, frozen_features, store_in
 from .towers import Backbone
 from .towers import fingerprint as tower
-from ..contracts import LabError
+from ..contracts import expect
 from ..corpora.catalog import Corpus
 from ..corpora.descriptions import Described, describe_split, fingerprint
 from ..corpora.visuals import Visuals
@@ -67,10 +67,12 @@ class RetrievedCaptions(FeatureCaptioner):
         self.captions_of: dict[int, list[int]] = {}  # picture → its captions
         for i, caption in enumerate(captions):
             self.captions_of.setdefault(row_of[caption.visual_id], []).append(i)
-        if len(self.captions_of) <= n:
-            raise LabError(
-                f"{len(self.captions_of)} training pictures with captions", f"more than {n}", "Take a larger corpus."
-            )
+        expect(
+            len(self.captions_of) > n,
+            f"{len(self.captions_of)} training pictures with captions",
+            f"more than {n}",
+            "Take a larger corpus.",
+        )
         self.rows = sorted(self.captions_of)  # pictures with captions
         self.images = F.normalize(features.image_features[:][self.rows].float(), dim=-1)
         texts = features.source_features[np.array(features.rows(self.captions))]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .text_towers import TextTower, at_end, real_tokens
-from ..contracts import LabError
+from ..contracts import LabError, expect
 
 if TYPE_CHECKING:
     import transformers
@@ -105,13 +105,13 @@ class EncoderText(TextTower):
         self.causal = causal
         self.padding = padding
         self.norm = _part(encoder, _NORMS)
-        blocks = _part(encoder, _BLOCKS)
-        if not isinstance(blocks, nn.ModuleList):
-            raise LabError(
-                f"a {type(encoder).__name__} without accessible blocks",
-                f"an encoder with one of {_BLOCKS}",
-                "Use another encoder, or write a TextTower for it.",
-            )
+        blocks: Any = _part(encoder, _BLOCKS)
+        expect(
+            isinstance(blocks, nn.ModuleList),
+            f"a {type(encoder).__name__} without accessible blocks",
+            f"an encoder with one of {_BLOCKS}",
+            "Use another encoder, or write a TextTower for it.",
+        )
         self.blocks = blocks
         self.n_blocks = len(blocks)
         self.embedding = encoder.get_input_embeddings()
@@ -119,12 +119,12 @@ class EncoderText(TextTower):
         self.embed_dim = embed_dim or self.width
         limit = longest_context(encoder)
         self.context_length = context_length or limit or 512
-        if limit and self.context_length > limit:
-            raise LabError(
-                f"context_length={context_length}",
-                f"at most {limit}, the positions of a {type(encoder).__name__}",
-                "Pass a smaller one.",
-            )
+        expect(
+            not limit or self.context_length <= limit,
+            f"context_length={context_length}",
+            f"at most {limit}, the positions of a {type(encoder).__name__}",
+            "Pass a smaller one.",
+        )
         self.whole_context = reading == "last" or (padding == "seen" and not causal)
 
     def start(self, token_vectors: Tensor, end_index: Tensor) -> Tensor:

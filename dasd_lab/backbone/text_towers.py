@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ..contracts import LabError
+from ..contracts import LabError, expect
 
 # %% ../../nbs/2_backbone/1_towers/20_text_towers.ipynb #50ab9076
 SMALL_IMAGES = "residual_small_images"  # name of the image tower for timm
@@ -94,10 +94,12 @@ def in_bf16(
     "Whether a precision computes in bfloat16; the environment variable DASD_LAB_PRECISION decides what 'auto' is"
     if precision == "auto":
         precision = cast(Any, os.environ.get("DASD_LAB_PRECISION", "auto"))
-    if precision not in ("float32", "bf16", "auto"):
-        raise LabError(
-            f"the precision {precision!r}", "float32, bf16 or auto", "Correct DASD_LAB_PRECISION or the call."
-        )
+    expect(
+        precision in ("float32", "bf16", "auto"),
+        f"the precision {precision!r}",
+        "float32, bf16 or auto",
+        "Correct DASD_LAB_PRECISION or the call.",
+    )
     return precision == "bf16" or (precision == "auto" and native_bf16(device.type))
 
 
@@ -191,12 +193,12 @@ class TextTower:
         "Reject rows of the wrong length or width"
         _, L, D = token_vectors.shape
         context = self.context_length
-        if self.width != D:
-            raise LabError(
-                f"token vectors of width {D}",
-                f"{self.width}, the width of the text tower",
-                "Project them to its width.",
-            )
+        expect(
+            self.width == D,
+            f"token vectors of width {D}",
+            f"{self.width}, the width of the text tower",
+            "Project them to its width.",
+        )
         if context < L or (self.whole_context and context > L):
             limit = "" if self.whole_context else "at most "
             raise LabError(
@@ -236,17 +238,20 @@ class ClipText(TextTower):
         self.clip = clip
         self.text = getattr(clip, "text", clip)
         parts = ("positional_embedding", "ln_final", "transformer")
-        if not all(hasattr(self.text, part) for part in parts) or not hasattr(self.text.transformer, "resblocks"):
-            raise LabError(
-                f"a {type(clip).__name__} whose text tower has no accessible blocks",
-                "open_clip's own text transformer",
-                "Open other models with `open_transformers` or `open_dual_stream`.",
-            )
+        accessible = all(hasattr(self.text, part) for part in parts) and hasattr(self.text.transformer, "resblocks")
+        expect(
+            accessible,
+            f"a {type(clip).__name__} whose text tower has no accessible blocks",
+            "open_clip's own text transformer",
+            "Open other models with `open_transformers` or `open_dual_stream`.",
+        )
         self.reading = "last" if self.appended else getattr(clip, "text_pool_type", None) or self.text.pool_type
-        if self.reading == "none":
-            raise LabError(
-                "a text tower with pool_type 'none'", "one vector per caption", "Choose a model that pools its tokens."
-            )
+        expect(
+            self.reading != "none",
+            "a text tower with pool_type 'none'",
+            "one vector per caption",
+            "Choose a model that pools its tokens.",
+        )
         self.whole_context = self.appended or self.text.attn_mask is None or self.reading == "last"
         self.width = self.text.positional_embedding.shape[1]
         self.embed_dim = self.width if self.projection is None else self.projection.shape[1]

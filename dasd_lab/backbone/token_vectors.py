@@ -20,7 +20,7 @@ from torch import Tensor
 
 from .tokens import CaptionTokenizer, table_beside
 from .unigram import with_new_letters
-from ..contracts import LabError
+from ..contracts import LabError, expect
 
 # %% ../../nbs/2_backbone/1_towers/90_token_vectors.ipynb #27bc6425
 # letters of special tokens
@@ -68,12 +68,12 @@ def _around_a_word(
     first, last = (word[0], word[-1]) if word else (0, 0)
     before = tokens[:first]
     after = tokens[last + 1 :]
-    if len(before) > 1 or len(after) > 1:
-        raise LabError(
-            f"a tokenizer that frames a word as {tokens}",
-            "at most one start and one end token",
-            "Pass the names: start=…, end=….",
-        )
+    expect(
+        len(before) <= 1 and len(after) <= 1,
+        f"a tokenizer that frames a word as {tokens}",
+        "at most one start and one end token",
+        "Pass the names: start=…, end=….",
+    )
     return before, after
 
 
@@ -87,12 +87,12 @@ def framing(
     else:
         start = None if after else _usual_name(tokenizer, "start")
     end = after[0] if after else _usual_name(tokenizer, "end")
-    if end is None:
-        raise LabError(
-            "a tokenizer without an end token",
-            f"a post-processor that adds one, or one of {USUAL['end']}",
-            "Pass its name: end=…; the tower is read there.",
-        )
+    expect(
+        end is not None,
+        "a tokenizer without an end token",
+        f"a post-processor that adds one, or one of {USUAL['end']}",
+        "Pass its name: end=…; the tower is read there.",
+    )
     pad = (tokenizer.padding or {}).get("pad_token")
     if not pad or tokenizer.token_to_id(pad) is None:
         pad = _usual_name(tokenizer, "pad") or end
@@ -115,12 +115,12 @@ def read_tokenizer(
     path = Path(path)
     if path.is_dir():
         path = path / "tokenizer.json"
-    if not path.is_file():
-        raise LabError(
-            f"no file {path}",
-            "the tokenizer.json of a model",
-            "Fetch it as shown by `dasd-lab weights`; a vocab.txt or sentencepiece.bpe.model alone is not sufficient.",
-        )
+    expect(
+        path.is_file(),
+        f"no file {path}",
+        "the tokenizer.json of a model",
+        "Fetch it as shown by `dasd-lab weights`; a vocab.txt or sentencepiece.bpe.model alone is not sufficient.",
+    )
     if table_beside(path).is_file():
         return CaptionTokenizer.load(path, **names)
     try:
@@ -142,18 +142,17 @@ def read_matrix(
     name: str | None = None,  # name of the tensor; None: the only one that is named like token vectors
 ) -> Tensor:  # [V, W]
     "Read the matrix of token vectors from a model's file"
-    if not Path(path).is_file():
-        raise LabError(f"no file {path}", "a safetensors file", "See `dasd-lab weights`.")
+    expect(Path(path).is_file(), f"no file {path}", "a safetensors file", "See `dasd-lab weights`.")
     try:
         with safe_open(path, "pt") as f:
             available = list(f.keys())
             candidates = [name] if name else [n for n in available if n.endswith(MATRICES)]
-            if len(candidates) != 1 or candidates[0] not in available:
-                raise LabError(
-                    f"{path} with {candidates or 'no token vectors'}",
-                    f"one tensor named like {MATRICES[0]!r}",
-                    f"Pass its name, such as name={min(available)!r}.",
-                )
+            expect(
+                len(candidates) == 1 and candidates[0] in available,
+                f"{path} with {candidates or 'no token vectors'}",
+                f"one tensor named like {MATRICES[0]!r}",
+                f"Pass its name, such as name={available[:1]}.",
+            )
             return f.get_tensor(candidates[0])
     except (SafetensorError, OSError) as e:
         raise LabError(
@@ -223,12 +222,12 @@ def _check_rows(
     if full is not None:
         fits = fits and len(full) >= after.tokenizer.get_vocab_size() and full.shape[1] == rows.shape[1]
         shapes += f" and {tuple(full.shape)}"
-    if not fits:
-        raise LabError(
-            f"token vectors {shapes} for {len(before):,} tokens",
-            "a row per token, all of one width",
-            "Take matrix and tokenizer from one model.",
-        )
+    expect(
+        fits,
+        f"token vectors {shapes} for {len(before):,} tokens",
+        "a row per token, all of one width",
+        "Take matrix and tokenizer from one model.",
+    )
 
 
 def carried_rows(
@@ -252,12 +251,12 @@ def carried_rows(
         result[new] = full[[ids[i] for i in new]].to(rows)
     elif new:
         result[new] = drawn_rows(rows, len(new), torch.Generator().manual_seed(seed))
-    if not result.isfinite().all():
-        raise LabError(
-            "token vectors with NaN or infinite values",
-            "finite values",
-            "Fetch the file again, or use an earlier checkpoint.",
-        )
+    expect(
+        result.isfinite().all(),
+        "token vectors with NaN or infinite values",
+        "finite values",
+        "Fetch the file again, or use an earlier checkpoint.",
+    )
     return result
 
 # %% ../../nbs/2_backbone/1_towers/90_token_vectors.ipynb #d3cae64f

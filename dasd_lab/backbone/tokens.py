@@ -11,14 +11,14 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from torch import Tensor, nn
 
-from ..contracts import LabError
+from ..contracts import LabError, expect
 from ..presets import read_json
 from ..storage import whole_file, write_json
 
@@ -57,14 +57,10 @@ class CaptionTokenizer:
         tokenizer.no_padding()
         tokenizer.no_truncation()
         self.places = None if kept is None else {library_id: i for i, library_id in enumerate(kept)}
-        start_id = self._special_id(start) if start else None
-        end_id = self._special_id(end)
-        pad_id = self._special_id(pad)
-        if end_id is None or pad_id is None or (start and start_id is None):
-            raise LabError(f"a tokenizer without {self.names}", "start, end and padding tokens", "Pass their names.")
-        self.start_id = start_id
-        self.end_id = end_id
-        self.pad_id = pad_id
+        ids: Any = [self._special_id(name) if name else None for name in self.names]
+        known = all(id is not None or not name for id, name in zip(ids, self.names))
+        expect(known, f"a tokenizer without {self.names}", "start, end and padding tokens", "Pass their names.")
+        self.start_id, self.end_id, self.pad_id = ids
 
     def __len__(self):
         return self.tokenizer.get_vocab_size() if self.kept is None else len(self.kept)
@@ -107,12 +103,12 @@ class CaptionTokenizer:
         "Start token, as many library ids as fit, end token"
         start = [] if self.start_id is None else [self.start_id]
         tokens = list(map(self.place, ids[: max_length - 1 - len(start)]))
-        if None in tokens:
-            raise LabError(
-                "a caption with tokens that the reduced vocabulary lacks",
-                "an id for unknown tokens",
-                "Build the tokenizer with `cut_tokenizer`.",
-            )
+        expect(
+            None not in tokens,
+            "a caption with tokens that the reduced vocabulary lacks",
+            "an id for unknown tokens",
+            "Build the tokenizer with `cut_tokenizer`.",
+        )
         return [*start, *cast(list[int], tokens), self.end_id]
 
     def pad(self, rows: list[list[int]], length: int | None = None) -> tuple[Tensor, Tensor]:
@@ -147,8 +143,7 @@ class CaptionTokenizer:
     @classmethod
     def load(cls, path: str | Path, **names) -> "CaptionTokenizer":
         "Read a tokenizer and its table; names passed here override those of the table"
-        if not Path(path).is_file():
-            raise LabError(f"no tokenizer {path}", "a tokenizer.json", "Check the path.")
+        expect(Path(path).is_file(), f"no tokenizer {path}", "a tokenizer.json", "Check the path.")
         beside = table_beside(path)
         try:
             tokenizer = Tokenizer.from_file(str(path))
@@ -159,12 +154,12 @@ class CaptionTokenizer:
         table = read_json(beside, dict, "the table beside a tokenizer", optional=True)
         size = tokenizer.get_vocab_size()
         expected = table.pop("pieces", size)
-        if expected != size:
-            raise LabError(
-                f"{beside}, the table of a tokenizer with {expected:,} tokens",
-                f"one of {size:,}",
-                "Restore the two files together.",
-            )
+        expect(
+            expected == size,
+            f"{beside}, the table of a tokenizer with {expected:,} tokens",
+            f"one of {size:,}",
+            "Restore the two files together.",
+        )
         return cls(tokenizer, **(table | names))
 
 # %% ../../nbs/2_backbone/1_towers/10_tokens.ipynb #07bd7e55
@@ -215,8 +210,7 @@ class TokenVectors(nn.Module):
     ):
         super().__init__()
         for name, value in dict(vocab_size=n_tokens, token_width=token_width).items():
-            if value < 1:
-                raise LabError(f"{name} = {value}", "1 or more", "Correct the preset.")
+            expect(value >= 1, f"{name} = {value}", "1 or more", "Correct the preset.")
         self.embedding = nn.Embedding(n_tokens, token_width)
         self.target = nn.Linear(token_width, width)
         self.disentangling = nn.Linear(token_width, width) if separate else None

@@ -28,7 +28,7 @@ from .packaged import packaged_file
 from .preprocessing import Preprocessing, frames_of
 from .text_towers import ClipText, TextTower, attention, build_clip, computing
 from .tokens import CaptionTokenizer
-from ..contracts import LabError
+from ..contracts import LabError, expect
 from ..presets import opening, plain, settings
 from ..storage import Manifest, is_finite, read_tensors, seal, unseal, whole_folder, write_tensors
 
@@ -58,8 +58,12 @@ def captions_in_batches(
     progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
 ) -> Tensor:  # [len(captions), width] float32 on the CPU
     "Encode captions batch by batch, sorted by length; rows are in the order of the captions"
-    if isinstance(captions, str):
-        raise LabError(f"the single string {captions[:40]!r}", "a list of captions", f"Write [{captions[:12]!r}…].")
+    expect(
+        not isinstance(captions, str),
+        f"the single string {captions[:40]!r}",
+        "a list of captions",
+        f"Write [{captions[:12]!r}…].",
+    )
     order = sorted(range(len(captions)), key=lambda i: len(captions[i]))
     rows = in_batches(encode, [captions[i] for i in order], width, batch_size, progress)
     return rows[torch.tensor(order, dtype=torch.long).argsort()]
@@ -236,12 +240,12 @@ class Backbone(nn.Module):
         language: str | None = None,  # that language; None: the source language
     ) -> tuple[Tensor, Tensor]:  # ids [B, L], end_index [B]
         "Token ids for the text tower"
-        if not self.reads_text:
-            raise LabError(
-                f"captions for {self.name}, a backbone of images alone",
-                "a method that reads captions itself, such as smalr",
-                "Choose another backbone.",
-            )
+        expect(
+            self.reads_text,
+            f"captions for {self.name}, a backbone of images alone",
+            "a method that reads captions itself, such as smalr",
+            "Choose another backbone.",
+        )
         return self.tokenizer_of(language)(captions, self.context_length, self.pad_length)
 
     def start(
@@ -433,21 +437,21 @@ def verified(
 ) -> Backbone:  # the same backbone
     "Reject a backbone whose blocks do not reproduce its text features, or with another model's tokenizer"
     n_vectors = len(backbone.text.embedding.weight)
-    if n_vectors < len(backbone.tokenizer):
-        raise LabError(
-            f"a tokenizer with {len(backbone.tokenizer):,} tokens for {n_vectors:,} token vectors",
-            "the tokenizer of the tower",
-            "Use the tokenizer that belongs to these weights.",
-        )
+    expect(
+        n_vectors >= len(backbone.tokenizer),
+        f"a tokenizer with {len(backbone.tokenizer):,} tokens for {n_vectors:,} token vectors",
+        "the tokenizer of the tower",
+        "Use the tokenizer that belongs to these weights.",
+    )
     tolerance = 1e-3 if backbone.dtype == torch.float32 else 0.1
     error = driving_error(backbone)
-    if not error <= tolerance:
-        raise LabError(
-            f"a {type(backbone.text).__name__} of {backbone.name or backbone.kind} whose blocks miss its own text "
-            f"features by {error:.2g} standard deviations",
-            f"at most {tolerance:g}",
-            "This kind of tower needs its own subclass of TextTower; see `backbone.text_towers`.",
-        )
+    expect(
+        error <= tolerance,
+        f"a {type(backbone.text).__name__} of {backbone.name or backbone.kind} whose blocks miss its own text "
+        f"features by {error:.2g} standard deviations",
+        f"at most {tolerance:g}",
+        "This kind of tower needs its own subclass of TextTower; see `backbone.text_towers`.",
+    )
     return backbone
 
 # %% ../../nbs/2_backbone/1_towers/50_towers.ipynb #a83b205e
@@ -489,12 +493,12 @@ def build(
     "Build a model and its text tower from a configuration"
     if kind not in KINDS and kind in _MODULES:
         importlib.import_module(_MODULES[kind])
-    if kind not in KINDS:
-        raise LabError(
-            f"a backbone of kind {kind!r}",
-            f"one of {sorted(KINDS | _MODULES)}",
-            "Import the module that registers it.",
-        )
+    expect(
+        kind in KINDS,
+        f"a backbone of kind {kind!r}",
+        f"one of {sorted(KINDS | _MODULES)}",
+        "Import the module that registers it.",
+    )
     return KINDS[kind](config)
 
 # %% ../../nbs/2_backbone/1_towers/50_towers.ipynb #63131ad1
@@ -519,17 +523,19 @@ def load_weights(
     misshapen = [name for name in state if name in expected and state[name].shape != expected[name].shape]
     for name in misshapen[:2]:
         problems.append(f"has {name} of {tuple(state[name].shape)} instead of {tuple(expected[name].shape)}")
-    if problems:
-        raise LabError(
-            f"{where}, which does not match its configuration: {'; '.join(problems)}",
-            f"the {len(expected)} tensors of a {type(model).__name__}",
-            "Pass the whole checkpoint of this architecture, with its width and depth.",
-        )
+    expect(
+        not problems,
+        f"{where}, which does not match its configuration: {'; '.join(problems)}",
+        f"the {len(expected)} tensors of a {type(model).__name__}",
+        "Pass the whole checkpoint of this architecture, with its width and depth.",
+    )
     broken = {name for name, values in state.items() if values.is_floating_point() and not is_finite(values)}
-    if broken:
-        raise LabError(
-            f"{where} with NaN or infinite values in {_listed(broken)}", "finite weights", "Fetch or train it again."
-        )
+    expect(
+        not broken,
+        f"{where} with NaN or infinite values in {_listed(broken)}",
+        "finite weights",
+        "Fetch or train it again.",
+    )
     model.load_state_dict({name: v.float() if v.is_floating_point() else v for name, v in state.items()})
     return model
 
@@ -788,9 +794,9 @@ def check_backbone(
 ) -> None:
     "Refuse another backbone than the one that a folder was trained on"
     given = fingerprint(backbone)
-    if given != expected:
-        raise LabError(
-            f"a backbone with fingerprint {given}",
-            f"{expected}, the one {folder} was trained on",
-            next_step,
-        )
+    expect(
+        given == expected,
+        f"a backbone with fingerprint {given}",
+        f"{expected}, the one {folder} was trained on",
+        next_step,
+    )

@@ -32,7 +32,7 @@ from .text_encoders import EncoderText, build_encoder, encoder_config
 from .text_towers import real_tokens
 from .tokens import CaptionTokenizer
 from .towers import Backbone, load_weights, register_kind, verified
-from ..contracts import LabError
+from ..contracts import LabError, expect
 from ..presets import read_json, settings
 from ..storage import read_weights
 
@@ -60,11 +60,13 @@ def folder_state(
 ) -> dict[str, Tensor]:
     "The weights of a folder, with the names of current releases"
     files = [Path(folder) / name for name in ("model.safetensors", "pytorch_model.bin")]
-    file = next((f for f in files if f.is_file()), None)
-    if file is None:
-        raise LabError(
-            f"{folder} without weights", "model.safetensors", "Fetch the whole repository from the Hugging Face hub."
-        )
+    file: Any = next((f for f in files if f.is_file()), None)
+    expect(
+        file is not None,
+        f"{folder} without weights",
+        "model.safetensors",
+        "Fetch the whole repository from the Hugging Face hub.",
+    )
     state = {}
     for name, tensor in read_weights(file).items():
         if name.endswith(("position_ids", "token_type_ids")):
@@ -85,12 +87,12 @@ def folder_tokenizer(
     if "chinese" in kind:
         family = "bert"
     file = Path(folder) / "tokenizer.json"
-    if not file.is_file():
-        raise LabError(
-            f"{folder} without tokenizer.json",
-            "a tokenizer.json of the library `tokenizers`",
-            "Fetch it, or convert a slow tokenizer with transformers.",
-        )
+    expect(
+        file.is_file(),
+        f"{folder} without tokenizer.json",
+        "a tokenizer.json of the library `tokenizers`",
+        "Fetch it, or convert a slow tokenizer with transformers.",
+    )
     start, end, pad = frame or known[family]
     return CaptionTokenizer.load(file, start=start, end=end, pad=pad)
 
@@ -166,12 +168,12 @@ def build_transformers(
 ) -> tuple[HubTowers, HubText]:  # random weights
     "Build a two-tower model of transformers from its configuration"
     kind = config["model"].get("model_type", "")
-    if kind not in _MODELS:
-        raise LabError(
-            f"a two-tower model of type {kind!r}",
-            f"one of {sorted(_MODELS)}",
-            "Open its two encoders with `dual_stream_backbone`.",
-        )
+    expect(
+        kind in _MODELS,
+        f"a two-tower model of type {kind!r}",
+        f"one of {sorted(_MODELS)}",
+        "Open its two encoders with `dual_stream_backbone`.",
+    )
     model_class = getattr(transformers, _MODELS[kind].class_name)
     towers = HubTowers(model_class(encoder_config(config["model"])))
     return towers, HubText(towers, config.get("context_length"))
@@ -286,12 +288,12 @@ class ImageEncoder(nn.Module):
 
     def stages(self) -> list[nn.Module]:
         "The parts of a convolutional encoder in order, from the stem to the last feature map"
-        if not self._has_stages:
-            raise LabError(
-                f"a {type(self.encoder).__name__} whose feature map is read",
-                "an EfficientNet or MobileNet of timm",
-                "Use linear projections: leave `heads` out.",
-            )
+        expect(
+            self._has_stages,
+            f"a {type(self.encoder).__name__} whose feature map is read",
+            "an EfficientNet or MobileNet of timm",
+            "Use linear projections: leave `heads` out.",
+        )
         encoder: Any = self.frozen
         stem = nn.Sequential(encoder.conv_stem, encoder.bn1)
         return [stem, *encoder.blocks, nn.Sequential(encoder.conv_head, encoder.bn2)]
@@ -330,6 +332,8 @@ class ImageEncoder(nn.Module):
 class DualStream(nn.Module):
     "A text and an image encoder with linear projections, or heads of two layers, into a shared space"
 
+    image: Any  # an `ImageEncoder`, or None
+
     def __init__(
         self,
         # 'text': a config.json; 'image': see `ImageEncoder`, or None; 'embed_dim': E or None;
@@ -341,43 +345,35 @@ class DualStream(nn.Module):
         self.config = dict(config)
         self.text = build_encoder(config["text"])
         self.image = None if config.get("image") is None else ImageEncoder(config["image"])
-        E = config.get("embed_dim")
+        E: Any = config.get("embed_dim")
         D = self.text.get_input_embeddings().weight.shape[1]
-        if E is None and self.image is not None and self.image.width != D:
-            raise LabError(
-                f"text features of width {D} and image features of width {self.image.width}",
-                "projections into one space",
-                "Set `embed_dim`.",
-            )
+        width = D if self.image is None else self.image.width
+        given = f"text features of width {D} and image features of width {width}"
+        expect(E is not None or width == D, given, "projections into one space", "Set `embed_dim`.")
         self.text_projection: nn.Module = nn.Identity()
         self.image_projection: nn.Module = nn.Identity()
-        heads = config.get("heads")
-        if heads is not None:
-            self._add_heads(D, settings(HeadConfig, heads, "heads"))
+        if config.get("heads") is not None:
+            both = E is not None and self.image is not None
+            expect(both, "`heads` without image encoder or `embed_dim`", "both of them", "Set them, or leave it out.")
+            heads = settings(HeadConfig, config["heads"], "heads")
+            self.text_projection = PerceptronHead(D, E, heads)
+            self.image_projection = GridHead(self.image.width, E, heads)
         elif E is not None:
             self.text_projection = nn.Linear(D, E, bias=False)
             if self.image is not None:
                 self.image_projection = nn.Linear(self.image.width, E, bias=False)
-
-    def _add_heads(self, text_width: int, heads: HeadConfig) -> None:
-        "Heads of two layers on both sides"
-        E = self.config.get("embed_dim")
-        if E is None or self.image is None:
-            raise LabError("`heads` without image encoder or `embed_dim`", "both of them", "Set them, or leave it out.")
-        self.text_projection = PerceptronHead(text_width, E, heads)
-        self.image_projection = GridHead(self.image.width, E, heads)
 
     def encode_image(
         self,
         pixels: Tensor,  # [N, 3, size, size]
     ) -> Tensor:  # [N, E]
         "Image features, not normalised"
-        if self.image is None:
-            raise LabError(
-                "an image for a backbone of text alone",
-                "a dual stream with an image encoder",
-                "Pass `image` when opening the backbone.",
-            )
+        expect(
+            self.image is not None,
+            "an image for a backbone of text alone",
+            "a dual stream with an image encoder",
+            "Pass `image` when opening the backbone.",
+        )
         if not isinstance(self.image_projection, GridHead):
             return self.image_projection(self.image(pixels))
         views = [pixels, pixels.flip(3)] if self.config.get("mirrored") else [pixels]
@@ -492,11 +488,15 @@ def _dual_stream_config(
 def _load_image_encoder(
     model: DualStream,  # filled in place
     image: Mapping,  # see `ImageEncoder`
-    weights: str | Path | None,  # file (timm) or folder (transformers)
+    weights: Any,  # file (timm) or folder (transformers)
 ) -> dict[str, Any]:  # settings of `Preprocessing`
     "Load the weights of an image encoder"
-    if weights is None or model.image is None:
-        raise LabError("an image encoder without weights", "a file of weights", "Pass `image_weights`.")
+    expect(
+        weights is not None and model.image is not None,
+        "an image encoder without weights",
+        "a file of weights",
+        "Pass `image_weights`.",
+    )
     if "timm" in image:
         options = {k: v for k, v in image.items() if k != "timm"}
         state = timm_state(image["timm"], read_weights(weights), **options)

@@ -7,6 +7,7 @@ __all__ = ['corpus_build', 'corpus_info', 'corpus_check', 'corpus_leaks', 'corpu
 
 # %% ../../nbs/7_apps/3_commands/40_corpora.ipynb #6187a93f
 import sys
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -40,30 +41,13 @@ def corpus_build(
         corpus = load_corpus("pictograms", part=part, root=folder, seed=seed, rebuild=force)
         print(corpus.root, corpus.verify()[:16])
 
-
-def _show_all_corpora(json: bool) -> None:
-    "Print the table of all corpora, long cells shortened"
-    from dasd_lab.corpora.published.cards import corpus_table
-
-    def short(text):
-        return text if len(text) <= 42 else text[:41] + "…"
-
-    rows = corpus_table()
-    if not json:
-        rows = [{column: short(text) for column, text in row.items()} for row in rows]
-    show(rows, json)
-
-
-def _show_published(corpus, name: str, json: bool) -> None:
-    "Print the card of a published corpus"
-    from dasd_lab.corpora.published.cards import card, state
-
-    if not json:
-        print(card(corpus))
-        return
-    files = [dict(file=w.place, what=w.what, how=w.how, here=corpus.path(w) is not None) for w in corpus.wanted]
-    about = dict(name=name, root=str(corpus.root), here=state(corpus), licence=corpus.licence)
-    show(files, True, about | corpus.more_facts())
+# %% ../../nbs/7_apps/3_commands/40_corpora.ipynb #78ba9f21
+def _report(text, rows: Sequence[Mapping], json: bool, about: Mapping) -> None:
+    "Print a report, or its rows as JSON"
+    if json:
+        show(rows, True, about)
+    else:
+        print(text)
 
 
 @command
@@ -76,33 +60,25 @@ def corpus_info(
     from collections import Counter
 
     from dasd_lab.corpora.published.base import PublishedCorpus
+    from dasd_lab.corpora.published.cards import card, corpus_table, state
 
     if corpus is None:
-        _show_all_corpora(json)
+        rows = [{k: v if json or len(v) <= 42 else v[:41] + "…" for k, v in row.items()} for row in corpus_table()]
+        show(rows, json)
         return
     opened = open_corpus(corpus)
     if isinstance(opened, PublishedCorpus):
-        _show_published(opened, corpus, json)
+        files = [dict(file=w.place, what=w.what, how=w.how, here=bool(opened.path(w))) for w in opened.wanted]
+        about = dict(name=corpus, root=str(opened.root), here=state(opened), licence=opened.about.licence)
+        _report(card(opened), files, json, about | dict(fields=opened.field_table()))
         return
     rows = []
     for split in opened.splits:
-        pictures = len(opened.visuals(split))
         for language in opened.languages:
             counts = Counter(c.origin for c in opened.all_captions(split, language))
-            for origin, n in counts.items():
-                rows.append(dict(split=split, pictures=pictures, language=language, origin=origin, captions=n))
+            row = dict(split=split, pictures=len(opened.visuals(split)), language=language)
+            rows += [row | dict(origin=origin, captions=n) for origin, n in counts.items()]
     show(rows, json, dict(name=opened.name, root=str(opened.root), checksum=getattr(opened, "checksum", "")))
-
-
-def _check_published(name: str, json: bool) -> None:
-    "Compare a published corpus with its publication"
-    report = open_corpus(name).report()
-    if not json:
-        print(report)
-        return
-    faults = [vars(fault) for fault in report.faults]
-    about = dict(corpus=report.corpus, as_published=report.ok, visuals=report.visuals, faults=faults)
-    show(report.counts, True, about)
 
 
 @command
@@ -116,25 +92,23 @@ def corpus_check(
     from dasd_lab.corpora.catalog import corpus_options
     from dasd_lab.corpora.own.parallel import read_parallel
     from dasd_lab.corpora.published.cards import published_corpora
-    from dasd_lab.foundation import LabError
+    from dasd_lab.foundation import expect
 
     if language:
         captions = read_parallel(Path(file), language)
         print(captions, file=sys.stderr)
         about = dict(pairs=len(captions.pairs), left_out=captions.left_out)
         show(captions.table().to_dict("records"), json, about)
-    elif corpus_options(str(file))[0] in published_corpora():
-        _check_published(file, json)
-    elif not Path(file).exists():
-        raise LabError(f"{file}: no such file", "captions, or the name of a published corpus", "Check the name.")
-    else:
-        raise LabError(
-            f"a file {file} without --language",
-            "the language of the new captions, or the name of a published corpus",
-            "Add --language, such as --language it; `dasd-lab corpus info` lists corpora.",
-        )
+        return
+    published = corpus_options(str(file))[0] in published_corpora()
+    given = f"a file {file} without --language" if Path(file).exists() else f"{file}: no such file"
+    expected = "the language of the new captions, or the name of a published corpus"
+    expect(published, given, expected, "Add --language, such as --language it; `dasd-lab corpus info` lists corpora.")
+    report = open_corpus(file).report()
+    about = dict(corpus=report.corpus, as_published=report.ok, visuals=report.visuals)
+    _report(report, report.counts, json, about | dict(faults=[vars(fault) for fault in report.faults]))
 
-
+# %% ../../nbs/7_apps/3_commands/40_corpora.ipynb #cd4646ab
 @command
 def corpus_leaks(
     train: str,  # training corpus: name or folder
@@ -151,66 +125,28 @@ def corpus_leaks(
 
     bar = partial(progress_bar, desc="fingerprints of images")
     leaks = find_leaks(open_corpus(train), open_corpus(evaluation), train_split, split, not ids_only, progress=bar)
-    if not json:
-        print(leaks)
-        return
-    about = dict(
-        train=leaks.train,
-        evaluation=leaks.evaluation,
-        pictures=len(leaks.evaluation_ids),
-        of=leaks.n_evaluation,
-        compared=leaks.compared,
-    )
-    show([vars(leak) for leak in leaks.pairs], True, about)
+    about = dict(train=leaks.train, evaluation=leaks.evaluation, pictures=len(leaks.evaluation_ids))
+    about |= dict(of=leaks.n_evaluation, compared=leaks.compared)
+    _report(leaks, [vars(leak) for leak in leaks.pairs], json, about)
 
 # %% ../../nbs/7_apps/3_commands/40_corpora.ipynb #e28432ba
-def _check_target(home: Path, name: str, sources: list[Path]) -> None:
-    "Refuse a name of a new corpus that is not a valid folder name, is in use, or overlaps its source"
+def _check_target(home: Path, name: str, sources: list[Path], force: bool) -> None:
+    "Refuse a name of a new corpus that is no folder name or in use, and a folder that overlaps its source"
     from dasd_lab.corpora.catalog import list_corpora
-    from dasd_lab.foundation import LabError
+    from dasd_lab.foundation import expect
 
-    if Path(name).name != name or name in (".", ".."):
-        raise LabError(
-            f"a corpus named {name!r}", "one word, which becomes the name of a folder", "Choose one with --name NAME."
-        )
+    next_step = "Choose another name with --name NAME."
+    given = f"a corpus named {name!r}"
+    expect(Path(name).name == name and name not in (".", ".."), given, "one word, the name of a folder", next_step)
+    expect(name not in list_corpora(), given, f"another name than {list_corpora()}", next_step)
     target = home.resolve()
-    for source in sources:
-        if target == source or target in source.parents or source in target.parents:
-            raise LabError(
-                f"{home}, which contains the source files or is inside their folder",
-                "a corpus beside its source",
-                "Choose another name with --name NAME.",
-            )
-    if name in list_corpora():
-        raise LabError(
-            f"a corpus named {name!r}", f"another name than {list_corpora()}", "Choose one with --name NAME."
-        )
-
-
-def _check_replaceable(home: Path, force: bool) -> None:
-    "Refuse to replace a folder, except an imported corpus with `force`"
-    from dasd_lab.foundation import LabError
-
-    if not home.exists():
-        return
+    apart = all(target != s and target not in s.parents and s not in target.parents for s in sources)
+    given = f"{home}, which contains the source files or is inside their folder"
+    expect(apart, given, "a corpus beside its source", next_step)
     imported = (home / "left_out.tsv").is_file()
-    if force and imported:
-        return
-    if imported:
-        advice = "Choose another name with --name, or replace it with --force."
-    else:
-        advice = "Choose another name with --name; --force does not replace it because it is not an imported corpus."
-    raise LabError(f"{home} already exists", "a new name", advice)
-
-
-def _print_faults(faults, all_lines: bool) -> None:
-    "Print the table of faulty lines, or its first 20"
-    if not len(faults):
-        return
-    shown = faults if all_lines else faults.head(20)
-    print(shown.to_string(index=False, max_colwidth=90), file=sys.stderr)
-    if len(shown) < len(faults):
-        print(f"… {len(faults) - len(shown):,} more: --all", file=sys.stderr)
+    advice = "or replace it with --force." if imported else "--force does not replace it: it is not an imported corpus."
+    replaceable = not home.exists() or (force and imported)
+    expect(replaceable, f"{home} already exists", "a new name", f"{next_step[:-1]}; {advice}")
 
 
 @command
@@ -235,13 +171,16 @@ def corpus_import(
 
     name = name or Path(source).resolve().stem
     home = data_root() / name
-    _check_target(home, name, [Path(p).expanduser().resolve() for p in (source, pictures or source)])
-    if not dry_run:
-        _check_replaceable(home, force)
+    _check_target(home, name, [Path(p).expanduser().resolve() for p in (source, pictures or source)], force or dry_run)
     columns = {meaning: str(column) for meaning, column in (columns or {}).items()}
     parsed = understand(source, pictures, language, columns, origin)
     print(parsed, file=sys.stderr)
-    _print_faults(parsed.fault_table(), all)
+    faults = parsed.fault_table()
+    shown = faults if all else faults.head(20)
+    if len(faults):
+        print(shown.to_string(index=False, max_colwidth=90), file=sys.stderr)
+    if len(shown) < len(faults):
+        print(f"… {len(faults) - len(shown):,} more: --all", file=sys.stderr)
     if dry_run:
         print("Nothing was written (--dry-run).", file=sys.stderr)
     else:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from cyclopts.types import ExistingDirectory, NonNegativeFloat, Port, PositiveInt
+from cyclopts.types import ExistingDirectory, Port, PositiveFloat
 from cyclopts.validators import Number
 
 from dasd_lab.commands.arguments import (
@@ -27,7 +27,6 @@ from dasd_lab.commands.arguments import (
     Settings,
     command,
     note,
-    only_one,
     open_corpus,
     open_method,
     show,
@@ -328,61 +327,44 @@ def served_gallery(
 
 
 def access_token(
-    token_file: str | Path | None,  # file with the token
-    no_token: bool,  # no token is needed
     is_public: bool,  # other machines can reach the service
 ) -> str:  # '': no token is needed
-    "The token from a file or DASD_LAB_TOKEN, where other users cannot read it; generated for a public service"
+    "The token of the environment variable DASD_LAB_TOKEN; generated for a public service"
     import os
     import secrets
 
-    from dasd_lab.foundation import LabError, expect
-
-    if no_token:
-        return ""
-    if not token_file:
-        token = os.environ.get("DASD_LAB_TOKEN", "")
-        if not token and is_public:
-            token = secrets.token_urlsafe(24)
-        return token
-    try:
-        token = Path(token_file).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeError) as e:
-        raise LabError(f"--token-file {token_file} ({e})", "a text file with the token", "Check the path.") from e
-    step = "Make one: python -c 'import secrets; print(secrets.token_urlsafe())'."
-    expect(token, f"--token-file {token_file}, which is empty", "a text file with the token", step)
-    return token
+    return os.environ.get("DASD_LAB_TOKEN", "") or (secrets.token_urlsafe(24) if is_public else "")
 
 
 def service_settings(
     *,
     host: str = "127.0.0.1",  # address to listen on
     name: list[str] = (),  # names of this machine
-    token_file: str | Path | None = None,  # see `access_token`
-    no_token: bool = False,  # see `access_token`
+    no_token: bool = False,  # no token is needed
     writable: bool = False,  # images can be added, changed and removed
     originals: str | Path | None = None,  # folder of original files that may be shown
     title: str = "Images",  # of the page
-    most_megabytes: int = 20,  # of an upload
-    timeout: float = 20.0,  # seconds
+    timeout: float = 60.0,  # seconds
 ):  # `serve.limits.ServiceSettings`
     "Settings of the service from the options of `serve`"
     from dasd_lab.foundation import expect, extra
 
     with extra("service"):
-        from dasd_lab.serve.limits import ServiceSettings
+        from dasd_lab.serve.limits import LOCAL, ServiceSettings
         from dasd_lab.serve.server import host_name, is_local
 
-    local = is_local(host)
-    expected = "the names or addresses by which others reach this machine"
-    expect(local or name, f"--host {host} without --name", expected, "Add --name pictures.example.org; repeatable.")
+    expect(
+        is_local(host) or name,
+        f"--host {host} without --name",
+        "the names or addresses by which others reach this machine",
+        "Add --name pictures.example.org; repeatable.",
+    )
     return ServiceSettings(
         title=title,
-        token=access_token(token_file, no_token, is_public=not local or bool(name)),
+        token="" if no_token else access_token(is_public=bool(name)),
         may_write=writable,
         originals=str(originals or ""),
-        hosts=(*ServiceSettings().hosts, *map(host_name, name)),
-        most_bytes=most_megabytes * 1_000_000,
+        hosts=(*LOCAL, *map(host_name, name)),
         timeout_s=timeout,
     )
 
@@ -432,36 +414,24 @@ def serve_gallery(
     name: list[Name] = (),
     # trusted proxy in front of the service, which sets X-Forwarded-For and X-Forwarded-Proto; repeatable
     proxy: list[str] = (),
-    token_file: File | None = None,  # file with the access token (default: DASD_LAB_TOKEN, or a generated token)
     # no access token, even with --name or --host: anybody who can connect sees the gallery, and with --writable
     # can change it
     no_token: bool = False,
     writable: bool = False,  # allow adding, changing and removing images
     originals: Folder | None = None,  # show original files below this folder, and uploaded ones
     title: str = "Images",  # title of the page
-    most_megabytes: PositiveInt = 20,  # maximum size of an upload
-    # seconds to compute an answer, and until an idle client is disconnected
-    timeout: NonNegativeFloat = 20.0,
+    timeout: PositiveFloat = 60.0,  # seconds until a request is given up
     run: RunName | None = None,  # shipped model or run folder (default: the one that embedded the gallery)
     backbone: FrozenName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
 ) -> None:
     """Serve a gallery on disk as a web page and an API, on 127.0.0.1
 
     The API is described at /api/openapi.json. The environment variable DASD_LAB_TOKEN may hold the access token."""
-    only_one(token_file=token_file, no_token=no_token)
     settings = service_settings(
-        host=host,
-        name=name,
-        token_file=token_file,
-        no_token=no_token,
-        writable=writable,
-        originals=originals,
-        title=title,
-        most_megabytes=most_megabytes,
-        timeout=timeout,
+        host=host, name=name, no_token=no_token, writable=writable, originals=originals, title=title, timeout=timeout
     )
-    from dasd_lab.serve.server import Config
+    from dasd_lab.serve.server import server_config
 
-    config = Config(None, host, port, proxy)
+    config = server_config(None, host, port, proxy)
     with _listen(config) as listening, closing(served_gallery(gallery, run, backbone)) as opened:
         _serve(opened, settings, config, listening, name)

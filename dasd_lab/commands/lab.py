@@ -100,7 +100,7 @@ def _server(
     script = (
         # jsonschema would check IRIs with it, of which notebooks have none; its grammar takes seconds to build
         "import json, sys; sys.modules['rfc3987_syntax'] = None; "
-        "from dasd_lab.serve.kernels import end_on_ctrl_c; end_on_ctrl_c(); "
+        "from dasd_lab.serve.stopping import end_on_ctrl_c; end_on_ctrl_c(); "
         f"from dasd_lab.serve.{module} import {function}; {function}(**json.loads(sys.argv[1]))"
     )
     return [sys.executable, "-c", script, json.dumps(arguments)]

@@ -8,8 +8,7 @@ __all__ = ['PHOTOGRAPHS', 'Paper', 'run_paper_table']
 # %% ../../nbs/7_apps/3_commands/34_tables.ipynb #db394cfa
 import hashlib
 import json
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,23 +35,7 @@ from dasd_lab.commands.arguments import (
 from ..foundation import home_path
 
 # %% ../../nbs/7_apps/3_commands/34_tables.ipynb #8202a7db
-def _named_backbones(
-    folders: list[Path],  # of backbones
-) -> dict[str, Path]:  # by the name of the run or backbone
-    "Folders of backbones by name"
-    from dasd_lab.foundation import LabError
-
-    backbones = {}
-    for folder in folders:
-        home = folder.resolve().parent if folder.name == "backbone" else folder.resolve()
-        backbones[home.name] = folder
-    if len(backbones) < len(folders):
-        raise LabError(
-            f"--backbone {','.join(map(str, folders))}, of which two have one name",
-            "different names, because results files are named after them",
-            "Rename a folder.",
-        )
-    return backbones
+PHOTOGRAPHS = "flickr8k"  # corpus with presets of the world photographs
 
 
 def _figure_text(value: float | str) -> str:
@@ -64,9 +47,23 @@ def _figure_text(value: float | str) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
+def _as_text(
+    table,  # a pandas DataFrame
+    index: bool = True,  # print its index?
+) -> str:
+    "A table for a terminal"
+    return table.astype(object).map(_figure_text).to_string(index=index)
+
+
+def _plain_rows(table) -> list[dict]:  # of a data frame
+    "Rows of a table for JSON; NaN becomes None"
+    rows = table.astype(object)
+    return rows.where(rows.notna(), None).to_dict("records")
+
+
 def _engine_into_english(
     engine: str,  # see `open_translator`
-    languages: list[str],  # of the queries; one of them must be translated
+    languages: Sequence[str],  # of the queries; one of them must be translated
 ):  # a `corpora.by_machine.translators.Translator`; None, with the reason printed, if there is none here
     "Open the engine that translates queries"
     from dasd_lab.corpora.by_machine.engines import open_translator
@@ -77,204 +74,103 @@ def _engine_into_english(
             return open_translator(engine, "en", language)
         except LabError as e:
             reason = e
-    print(f"without translated queries: {reason}", file=sys.stderr)
+    note(f"without translated queries: {reason}")
     return None
 
 
-PHOTOGRAPHS = "flickr8k"  # corpus with presets of the world photographs
-
-
-def _methods_command(
-    **given: Any,  # options of `run_paper_table`; those without a value are left out
-) -> str:
-    "The command that makes the same runs on photographs"
-    from dasd_lab.foundation import lab_command
-
-    words = ["table", "methods"]
-    for name, value in given.items():
-        if not value:
-            continue
-        if isinstance(value, dict):
-            for setting, new in value.items():
-                words += ["--set", f"{setting}={json.dumps(new)}"]
-        elif value is True:
-            words.append(f"--{name}")
-        else:
-            words += [f"--{name}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
-    return lab_command(*words)
-
-
-def _backbone_of_methods(
-    backbones: Sequence[str],  # frozen backbone, or a run whose backbone is used; empty: that of the shipped run
-    presets: Sequence[str] | None,  # refused
-) -> str:
-    "The one backbone of the methods on photographs; '' for that of the shipped run"
-    from dasd_lab.foundation import LabError
-
-    if presets:
-        what = "no preset for the methods on photographs, which have theirs"
-        raise LabError(f"--preset {','.join(presets)}", what, "Leave it out, or name settings with --set.")
-    if len(backbones) > 1:
-        raise LabError(
-            f"--backbone {','.join(backbones)}",
-            "one backbone for the methods on photographs, whose results file is about one",
-            "Run the command once for each backbone, with another --out.",
-        )
-    return next(iter(backbones), "")
-
-
-def _photographs_table(
+def _methods_on_photographs(
     corpus,  # with fields
-    backbone: str,  # see `_backbone_of_methods`
-    given: dict[str, Any],  # options of `evaluation.methods.planned_runs`
-    split: str,  # evaluated
-    engine: str,  # of translated queries
-    out: str | Path | None,  # results file
-) -> Any:  # a pandas DataFrame, as `evaluation.methods.run_methods` returns it
-    "Plan the runs on photographs, and make them"
-    from dasd_lab.evaluation.methods import planned_runs
-    from dasd_lab.presets import load_preset
-    from dasd_lab.training.shipped import run_for
-
-    command = _methods_command(corpus=corpus.address, backbone=backbone, split=split, engine=engine, **given)
-    languages = given.pop("languages") or load_preset("dasd.photographs")["languages"]
-    runs = planned_runs("photographs", languages, **given)
-    folder = named_folder(backbone or run_for(corpus.name))
-    out = out or home_path("results", f"table_methods_{corpus.name}.jsonl")
-    return _methods_on_fields(corpus, folder, runs, split, out, engine, command)
-
-
-def _methods_on_fields(
-    corpus,  # with fields
-    backbone: str | Path,  # folder of a frozen backbone, or name
+    backbone: str,  # frozen backbone, or a run whose backbone is used
     runs: list,  # of `evaluation.methods.planned_runs`
     split: str,  # evaluated
-    out: str | Path,  # results file
     engine: str,  # of translated queries
-    command: str,  # kept in each line
+    out: Path,  # results file
 ) -> Any:  # a pandas DataFrame, as `evaluation.methods.run_methods` returns it
     "Train and evaluate the methods on each field of a corpus"
     from dasd_lab.backbone.opening import open_backbone
     from dasd_lab.evaluation.fields import usual_fields
     from dasd_lab.evaluation.methods import TRANSLATED, MethodRuns, run_methods
-    from dasd_lab.foundation import LabError
+    from dasd_lab.evaluation.studies import StudyData
+    from dasd_lab.foundation import expect
 
-    languages = dict.fromkeys(language for run in runs for language in run.languages)
-    unread = [language for language in languages if not usual_fields(corpus, [language], split)]
-    if unread:
-        raise LabError(
-            f"no captions in {', '.join(unread)} in {split} of {corpus.name}",
-            "captions of every language that is evaluated",
-            "Name languages that have some with --languages, or another split.",
-        )
-    translator = None
-    if any(run.method == TRANSLATED for run in runs):
-        translator = _engine_into_english(engine, list(languages))
-    shared = MethodRuns(
-        corpus,
-        open_backbone(backbone),
-        Path(out),
-        usual_fields(corpus, list(languages), split),
-        home_path("runs", corpus.name, "features"),
-        split=split,
-        engine=translator,
-        command=command,
-    )
-    results = run_methods(runs, shared, note)
+    languages = list(dict.fromkeys(language for run in runs for language in run.languages))
+    for language in languages:
+        given = f"no captions in {language} in {split} of {corpus.name}"
+        next_step = "Name languages that have some with --languages, or another split."
+        expected = "captions of every language that is evaluated"
+        expect(usual_fields(corpus, [language], split), given, expected, next_step)
+    wanted = any(run.method == TRANSLATED for run in runs)
+    translator = _engine_into_english(engine, languages) if wanted else None
+    data = StudyData(corpus, open_backbone(named_folder(backbone)), split, home_path("runs", corpus.name, "features"))
+    results = run_methods(runs, MethodRuns(data, usual_fields(corpus, languages, split), translator), out, note)
     note(f"mean recall, and its share of the English mean recall, in %, with 95 % intervals over seeds ({out})")
     return results
 
 
 def _print_methods(
-    results,  # a pandas DataFrame, see `_photographs_table`
+    results,  # a pandas DataFrame, see `_methods_on_photographs`
     json: bool,  # print JSON instead of two tables
 ) -> None:
     "Print the methods on each field: a line for each, and a table with a column for each field"
     from dasd_lab.evaluation.methods import wide_table
 
     if json:
-        show(results.astype(object).where(results.notna(), None).to_dict("records"), True)
-        return
-    print(results.astype(object).map(_figure_text).to_string(index=False))
-    print()
-    print(wide_table(results).astype(object).map(_figure_text).to_string())
+        show(_plain_rows(results), True)
+    else:
+        print(_as_text(results, index=False), _as_text(wide_table(results)), sep="\n\n")
 
 # %% ../../nbs/7_apps/3_commands/34_tables.ipynb #8e5f8eaf
-def _variants_table(
-    table: str,  # of the papers
-    preset: dict,  # of the full method
-    corpus,  # a `corpora.catalog.Corpus`
-    backbone: list[str] | None,  # frozen backbones
-    shared: dict[str, Any],  # options of `evaluation.tables.run_table`
-    out: str | Path | None,  # results file
-) -> dict[Path, tuple]:  # results file → its backbone and summary
-    "Train and evaluate the variants of a table; what is computed of photographs is kept"
+def _backbones(
+    names: Sequence[str],  # folders of backbones, or of runs; shipped runs
+    out: Path,  # results file of a single one
+) -> Iterator[tuple[Any, Path]]:  # an opened backbone, and its results file
+    "Open backbones one after the other; files of several are named after their runs"
     from dasd_lab.backbone.opening import open_backbone
-    from dasd_lab.backbone.retrieved import describe_by_retrieval
-    from dasd_lab.evaluation.tables import file_of, run_backbones, run_table
-    from dasd_lab.training.recipes import columns_of
-    from dasd_lab.training.shipped import run_for
+    from dasd_lab.foundation import expect
 
-    method = preset["method"]
-    prefix = "" if method == "dasd" else f"{method}_"
-    out = Path(out or home_path("results", f"{prefix}table_{table}.jsonl"))
-    folders = [Path(named_folder(name)) for name in backbone or [run_for(corpus.name)]]
-    options = shared | dict(report=lambda message: print(message, file=sys.stderr))
-    photographs = corpus.name == PHOTOGRAPHS
-    if photographs:
-        options["features"] = home_path("runs", corpus.name, "features")
-    if len(folders) == 1:
-        only = open_backbone(folders[0])
-        if photographs and "description_ids" in columns_of(preset):
-            describe_by_retrieval(corpus, only, features=options["features"])
-        return {out: (only, run_table(table, preset, corpus, only, out, **options))}
-    backbones = {name: open_backbone(folder) for name, folder in _named_backbones(folders).items()}
-    results = run_backbones(table, preset, corpus, backbones, out, **options)
-    return {file_of(out, name): (opened, results.loc[[name]]) for name, opened in backbones.items()}
-
-
-def _plain_rows(table) -> list[dict]:  # of a data frame
-    "Rows of a table for JSON; NaN becomes None"
-    rows = table.reset_index().astype(object)
-    return rows.where(rows.notna(), None).to_dict("records")
-
-
-def _print_beside(table, caption: str) -> None:  # a data frame of `papers.beside`
-    "Print our rows and the paper's"
-    print()
-    print(caption)
-    print(table.map(lambda value: "–" if value != value else f"{value:.1f}").to_string())
+    folders = [Path(named_folder(name)) for name in names]
+    homes = [(f.resolve().parent if f.name == "backbone" else f.resolve()).name for f in folders]
+    given = f"--backbone {','.join(names)}, of which two have one name"
+    expected = "different names, because results files are named after them"
+    expect(len(set(homes)) == len(homes), given, expected, "Rename a folder.")
+    for folder, home in zip(folders, homes):
+        yield open_backbone(folder), out if len(homes) == 1 else out.with_name(f"{out.stem}_{home}{out.suffix}")
 
 
 def _ablations(
     table: str,  # of the paper
     preset: dict,  # of the full method
     corpus,  # a `corpora.catalog.Corpus`
-    backbone: list[str] | None,  # frozen backbones
-    shared: dict[str, Any],  # options of `evaluation.tables.run_table`
+    backbone: Sequence[str] | None,  # frozen backbones
+    options: dict[str, Any],  # of `evaluation.tables.run_table`
     out: str | Path | None,  # results file
     json: bool,  # print JSON
 ) -> None:
     "Run a table of ablations and print it, with the paper's numbers"
-    from dasd_lab.evaluation.papers import beside, cells
-    from dasd_lab.evaluation.tables import beside_the_paper, paper_of, read_runs, tables_of
+    from dasd_lab.evaluation.papers import beside, cells, paper_tables
+    from dasd_lab.evaluation.studies import read_runs
+    from dasd_lab.evaluation.tables import beside_the_paper, run_table, tables_of
+    from dasd_lab.training.shipped import run_for
 
-    summaries = _variants_table(table, preset, corpus, backbone, shared, out)
+    method = preset["method"]
     title = tables_of(preset)[table].title
-    printed = paper_of(preset["method"], table)
+    printed = paper_tables(method).get(table)
+    prefix = "" if method == "dasd" else f"{method}_"
+    kept = home_path("runs", corpus.name, "features") if corpus.name == PHOTOGRAPHS else None
     results = []
-    for file, (opened, summary) in summaries.items():
+    named = backbone or [run_for(corpus.name)]
+    for opened, file in _backbones(named, Path(out or home_path("results", f"{prefix}table_{table}.jsonl"))):
+        summary = run_table(table, preset, corpus, opened, file, **options, features=kept, report=note)
+        found = dict(file=str(file), summary=_plain_rows(summary.rename_axis("variant").reset_index()), beside=[])
         if not json:
-            head = f"{title}: mean recall and difference to the first in %, with 95 % intervals over seeds ({file})"
-            print(head, file=sys.stderr)
-            print(summary.astype(object).map(_figure_text).to_string())
-        found = dict(file=str(file), summary=_plain_rows(summary), beside=[])
+            note(f"{title}: mean recall and difference to the first in %, with 95 % intervals over seeds ({file})")
+            print(_as_text(summary))
         if printed and printed.columns:
-            variants = tables_of(preset)[table].rows(preset, opened)
-            ours, languages = beside_the_paper(printed, variants, read_runs(file))
+            ours, languages = beside_the_paper(printed, tables_of(preset)[table].rows(preset, opened), read_runs(file))
             found["beside"] = cells(printed, ours, languages)
             if not json:
-                _print_beside(beside(printed, ours, languages), f"{printed.title}, {printed.metric}")
+                print(f"\n{printed.title}, {printed.metric}")
+                print(beside(printed, ours, languages).to_string(float_format="{:.1f}".format, na_rep="–"))
         results.append(found)
     if json:
         about = dict(table=printed.title, metric=printed.metric, note=printed.note) if printed else {}
@@ -304,63 +200,46 @@ def _trained(
 
     folder = home_path("runs", _run_name(preset, changes, seed))
     if not (folder / "card.json").is_file():
-        print(f"training {preset} in {folder}", file=sys.stderr)
+        note(f"training {preset} in {folder}")
         train(preset, out=folder, seed=seed, changes=dict(changes))
     return folder
 
 
-def _main_rows(
-    runs,  # an `evaluation.main_tables.MainRuns`
+def _main_runs(
     given: Sequence[str],  # finished runs
     presets: Sequence[str],  # to train
     changes: Mapping[str, Any],  # of the presets
     seeds: Sequence[int],  # of the presets' runs
-) -> None:
-    "Measure runs and presets; a preset that cannot be trained here is reported"
+) -> Iterator[Any]:  # `evaluation.main_tables.TableRun`
+    "Runs, and those of presets; a preset that cannot be trained here is reported"
     from dasd_lab.evaluation.main_tables import table_run
     from dasd_lab.foundation import LabError
 
-    for run in given:
-        runs.add(table_run(run))
+    yield from map(table_run, given)
     for preset in presets:
         try:
             folders = [_trained(preset, changes, seed) for seed in seeds]
         except LabError as e:
-            print(f"{preset} is not trained: {e}", file=sys.stderr)
+            note(f"{preset} is not trained: {e}")
             continue
-        for folder in folders:
-            runs.add(table_run(folder))
-
-
-def _shown(value: float | None) -> str:
-    "A figure in %"
-    return "–" if value is None else f"{value:.1f}"
-
-
-def _print_cells(rows: Sequence[Mapping[str, Any]]) -> None:
-    "Print a row for each dataset, language and setting"
-    shown = []
-    for row in rows:
-        shown.append(dict(row, ours=_shown(row["ours"]), paper=_shown(row["paper"])))
-    show(shown)
+        yield from map(table_run, folders)
 
 
 def _main_table(
     paper: str,  # dasd, leccr or smalr
     number: str,  # of its table
     setup,  # an `evaluation.main_tables.Setup`
-    add: dict[str, Any],  # options of `_main_rows`
+    runs,  # see `_main_runs`
     json: bool,  # print JSON
 ) -> None:
     "Put runs beside a table of a paper"
-    from dasd_lab.evaluation.main_tables import MAIN_TABLES, MainRuns
+    from dasd_lab.evaluation.main_tables import MAIN_TABLES, main_figures, table_on
     from dasd_lab.evaluation.papers import cells, paper_tables
-    from dasd_lab.foundation import LabError
+    from dasd_lab.foundation import expect
 
-    printed = paper_tables(paper).get(number)
-    if printed is None or not printed.columns:
-        with_columns = [n for n, table in paper_tables(paper).items() if table.columns]
-        raise LabError(f"the table {number!r} of {paper}", f"one of {with_columns}", "See `dasd-lab table list`.")
+    with_columns = [n for n, table in paper_tables(paper).items() if table.columns]
+    given = f"the table {number!r} of {paper}"
+    expect(number in with_columns, given, f"one of {with_columns}", "See `dasd-lab table list`.")
 
     def opened(name: str, frames: int):
         corpus = open_corpus(name)
@@ -368,35 +247,32 @@ def _main_table(
             corpus.frames = frames
         return corpus
 
-    runs = MainRuns(printed, MAIN_TABLES.get(paper, {}).get(number), setup, opened)
-    _main_rows(runs, **add)
-    rows = cells(runs.printed, runs.results())
+    printed = table_on(paper_tables(paper)[number], setup)
+    table = MAIN_TABLES.get(paper, {}).get(number)
+    rows = cells(printed, main_figures(printed, table.rows if table else (), runs, setup, opened))
     if json:
         about = dict(table=printed.title, metric=printed.metric, note=printed.note, reading=setup.reading)
         print_json(about | dict(rows=rows))
         return
-    print(f"{printed.title}: {printed.caption}; {printed.metric}", file=sys.stderr)
-    _print_cells(rows)
+    note(f"{printed.title}: {printed.caption}; {printed.metric}")
+    shown = [{name: "–" if row[name] is None else f"{row[name]:.1f}" for name in ("ours", "paper")} for row in rows]
+    show([row | text for row, text in zip(rows, shown)])
     if printed.note:
-        print(f"note: {printed.note}", file=sys.stderr)
+        note(f"note: {printed.note}")
 
 # %% ../../nbs/7_apps/3_commands/34_tables.ipynb #d2a6c039
 def _needs(main_table) -> str:
     "Corpora that the presets of a main table are evaluated on, and whether they are here"
-    from dasd_lab.corpora.published.base import PublishedCorpus
-
     needs = []
     for name in sorted({c for row in main_table.rows for corpora in row.presets.values() for c in corpora}):
-        corpus = open_corpus(name)
-        here = not isinstance(corpus, PublishedCorpus) or corpus.splits
-        needs.append(name if here else f"{name} (not here)")
+        needs.append(name if open_corpus(name).splits else f"{name} (not here)")
     return ", ".join(needs)
 
 
-def _place(number: str) -> tuple:
+def _place(row: Mapping[str, str]) -> tuple:
     "Place in the list: tables, figures, the rest"
-    digits = number.removeprefix("figure")
-    return (number != digits, int(digits), "") if digits.isdecimal() else (True, 99, number)
+    digits = row["number"].removeprefix("figure")
+    return (row["number"] != digits, int(digits), "") if digits.isdecimal() else (True, 99, digits)
 
 
 def _all_tables() -> list[dict]:
@@ -405,23 +281,20 @@ def _all_tables() -> list[dict]:
     from dasd_lab.evaluation.main_tables import MAIN_TABLES
     from dasd_lab.evaluation.tables import TABLES
 
-    rows = []
+    every = []
     for paper in TABLES:
         option = "" if paper == "dasd" else f" --paper {paper}"
-
         found = []
-        for number, table in MAIN_TABLES.get(paper, {}).items():
-            found.append((number, table.title, f"{_needs(table)}; or --run, --corpus", f"table {number}"))
-        for number, ablation in TABLES[paper].items():
-            found.append((number, ablation.title, ablation.needs, f"table {number}"))
+        for number, table in (MAIN_TABLES[paper] | TABLES[paper]).items():
+            needs = f"{_needs(table)}; or --run, --corpus" if number in MAIN_TABLES[paper] else table.needs
+            row = dict(paper=paper, number=number, shows=table.title, needs=needs)
+            found.append(row | dict(command=f"dasd-lab table {number}{option}"))
         for number, figure in FIGURES.get(paper, {}).items():
-            found.append(
-                (f"figure{number}", figure.title, "a run that comes with the lab, or --run", f"figure {number}")
-            )
-        for number, shows, needs, words in sorted(found, key=lambda row: _place(row[0])):
-            line = f"dasd-lab {words}{option}"
-            rows.append(dict(paper=paper, number=number, shows=shows, needs=needs, command=line))
-    return rows
+            row = dict(paper=paper, number=f"figure{number}", shows=figure.title)
+            needs = "a run that comes with the lab, or --run"
+            found.append(row | dict(needs=needs, command=f"dasd-lab figure {number}{option}"))
+        every += sorted(found, key=_place)
+    return every
 
 # %% ../../nbs/7_apps/3_commands/34_tables.ipynb #c8aff581
 Paper = Literal["dasd", "leccr", "smalr"]
@@ -430,41 +303,46 @@ Paper = Literal["dasd", "leccr", "smalr"]
 def _paper_for(preset: Sequence[str] | None, paper: str | None) -> str:
     "The paper of a table: the one given, or that of the preset's method"
     from dasd_lab.evaluation.tables import tables_of
-    from dasd_lab.foundation import LabError
+    from dasd_lab.foundation import expect
     from dasd_lab.presets import load_preset
 
     if not preset:
         return paper or "dasd"
     settings = load_preset(preset[0])
     tables_of(settings)
-    if paper and settings["method"] != paper:
-        raise LabError(f"--paper {paper} with a preset of {settings['method']}", "one method", "Leave one of them out.")
-    return settings["method"]
+    method = settings["method"]
+    given = f"--paper {paper} with a preset of {method}"
+    expect(paper in (None, method), given, "one method", "Leave one of them out.")
+    return method
 
 
 def _is_main(table: str, paper: str, run: Sequence[str] | None, reading: str) -> bool:
     "Is a table made of finished runs? Only those can be read as the authors' code does"
     from dasd_lab.evaluation.main_tables import MAIN_TABLES
     from dasd_lab.evaluation.tables import TABLES
-    from dasd_lab.foundation import LabError
+    from dasd_lab.foundation import expect
 
-    known = {*MAIN_TABLES[paper], *TABLES[paper]}
-    if not run and table not in known:
-        raise LabError(f"the table {table!r} of {paper}", f"one of {sorted(known)}", "See `dasd-lab table list`.")
+    known = sorted({*MAIN_TABLES[paper], *TABLES[paper]})
+    given = f"the table {table!r} of {paper}"
+    expect(run or table in known, given, f"one of {known}", "See `dasd-lab table list`.")
     main = bool(run) or table in MAIN_TABLES[paper]
-    if not main and reading != "captions":
-        raise LabError(f"--reading {reading} with a table of ablations", "a main table, or --run", "Leave it out.")
+    given = f"--reading {reading} with a table of ablations"
+    expect(main or reading == "captions", given, "a main table, or --run", "Leave it out.")
     return main
 
 
-def _full_method(preset: Sequence[str] | None, paper: str, changes: Mapping[str, Any]) -> dict:
-    "The preset of a table of ablations, with changes for all variants"
-    from dasd_lab.foundation import LabError
-    from dasd_lab.presets import load_preset, vary
+def _one(
+    option: str,  # such as --preset
+    values: Sequence[str] | None,  # given
+    what: str,  # what a single one is for
+    most: int = 1,  # values; 0: none is allowed
+) -> str:  # '' if there is none
+    "The only value of an option"
+    from dasd_lab.foundation import expect
 
-    if preset and len(preset) > 1:
-        raise LabError(f"--preset {','.join(preset)}", "one preset for a table of ablations", "Give the full method's.")
-    return vary(load_preset(preset[0] if preset else f"{paper}.pictograms"), changes)
+    given = f"{option} {','.join(values or ())}"
+    expect(len(values or ()) <= most, given, what, "Leave it out, or run the command once for each.")
+    return next(iter(values or ()), "")
 
 
 @command
@@ -498,23 +376,30 @@ def run_paper_table(
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Reproduce a table of the papers, beside its printed numbers"
+    from dasd_lab.evaluation.main_tables import Setup
+    from dasd_lab.evaluation.methods import planned_runs
+    from dasd_lab.presets import load_preset, vary
+    from dasd_lab.training.shipped import run_for
+
     if table == "list":
         show(_all_tables(), json)
         return
     paper = _paper_for(preset, paper)
     if _is_main(table, paper, run, reading):
-        from dasd_lab.evaluation.main_tables import Setup
-
         setup = Setup(corpus or "", tuple(languages or ()), split, reading)
-        add = dict(given=run or (), presets=preset or (), changes=changes or {}, seeds=seeds or (0,))
-        _main_table(paper, table, setup, add, json)
+        runs = _main_runs(run or (), preset or (), changes or {}, seeds or (0,))
+        _main_table(paper, table, setup, runs, json)
         return
     opened = open_corpus(corpus)
     seeds = list(seeds or (0, 1, 2))
     if table == "methods" and opened.name == PHOTOGRAPHS:
-        given = dict(methods=methods, each=each, steps=steps, languages=languages, seeds=seeds, changes=changes)
-        own_backbone = _backbone_of_methods(backbone or [], preset)
-        _print_methods(_photographs_table(opened, own_backbone, given, split, engine, out), json)
+        _one("--preset", preset, "no preset for the methods on photographs, which have theirs; settings with --set", 0)
+        own = _one("--backbone", backbone, "one backbone for the methods on photographs") or run_for(opened.name)
+        languages = languages or load_preset("dasd.photographs")["languages"]
+        runs = planned_runs("photographs", languages, methods, seeds, each=each, steps=steps, changes=changes)
+        file = Path(out or home_path("results", f"table_methods_{opened.name}.jsonl"))
+        _print_methods(_methods_on_photographs(opened, own, runs, split, engine, file), json)
         return
-    shared = dict(languages=languages, seeds=seeds, split=split)
-    _ablations(table, _full_method(preset, paper, changes or {}), opened, backbone, shared, out, json)
+    full = _one("--preset", preset, "one preset, the full method's, for a table of ablations")
+    settings = vary(load_preset(full or f"{paper}.pictograms"), changes or {})
+    _ablations(table, settings, opened, backbone, dict(languages=languages, seeds=seeds, split=split), out, json)

@@ -459,14 +459,14 @@ def _resume(
 ):  # a `training.recipes.Run`
     "Resume a run with the settings in its folder"
     from dasd_lab.evaluation.selection import figures_on
-    from dasd_lab.presets import Preset, read_json
+    from dasd_lab.presets import read_preset
     from dasd_lab.training.recipes import resume
     from dasd_lab.training.records import ResumableFile, read_record
 
     record = read_record(folder, ResumableFile)
     settings = options.settings(record)
     if (folder / "captions.jsonl").exists() and not (folder / "card.json").exists():
-        preset = read_json(folder / "preset.json", Preset)
+        preset = read_preset(folder / "preset.json")
         job = TrainingCall(
             preset | dict(name=record["preset"]),
             folder,

@@ -30,7 +30,7 @@ def weights_list(
     rows = list_weights()
     if not json:
         print(f"in {weights_root()}; `dasd-lab weights get NAME` fetches one", file=sys.stderr)
-        rows = [{k: row[k] for k in ("name", "state", "MB", "licence", "what")} for row in rows]
+        rows = [{k: row[k] for k in ("name", "state", "licence", "what")} for row in rows]
     show(rows, json)
 
 
@@ -44,17 +44,15 @@ def weights_find(
     print(find_weights(name))
 
 
-def _agrees(offer) -> bool:  # a `backbone.weights.Offer`
+def _agrees(offer: str, name: str, yes: bool) -> bool:
     "Show what would be fetched, and ask the person at the terminal"
-    from dasd_lab.foundation import LabError
+    from dasd_lab.foundation import expect
 
     print(offer, file=sys.stderr)
-    if not sys.stdin.isatty():
-        raise LabError(
-            f"{offer.weights.name}, which is not fetched unasked",
-            "a confirmation in a terminal, or --yes",
-            "Add --yes.",
-        )
+    if yes:
+        return True
+    can_ask = sys.stdin.isatty()
+    expect(can_ask, f"{name}, which is not fetched unasked", "a confirmation in a terminal, or --yes", "Add --yes.")
     print("Fetch it? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
@@ -65,24 +63,15 @@ def weights_get(
     *,
     yes: bool = False,  # fetch without asking
 ) -> None:
-    "Fetch a model from the Hugging Face hub, verify and import it; continues a download that broke off"
+    "Fetch a model from the Hugging Face hub, verify and import it; complete files are not fetched twice"
     from dasd_lab.backbone.weights import find_weights, get_weights, is_imported
 
     if is_imported(name):
         print(find_weights(name))
-        return
-
-    def accept(offer):
-        if not yes:
-            return _agrees(offer)
-        print(offer, file=sys.stderr)
-        return True
-
-    folder = get_weights(name, accept)
-    if folder is None:
-        print("not fetched", file=sys.stderr)
-    else:
+    elif folder := get_weights(name, lambda offer: _agrees(offer, name, yes)):
         print(folder)
+    else:
+        print("not fetched", file=sys.stderr)
 
 
 @command

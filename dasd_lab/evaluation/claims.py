@@ -17,10 +17,11 @@ from types import SimpleNamespace
 
 import pandas as pd
 
-from ..contracts import LabError
 from .papers import PaperRow, PaperTable, paper_tables
 from .probes import seed_interval
-from .tables import TABLES, read_runs
+from .studies import read_runs
+from .tables import TABLES
+from ..foundation import expect
 from ..presets import load_preset, opening
 from ..training.recipes import scaled_stages
 
@@ -49,25 +50,17 @@ class Claim:
     @property
     def variants(self) -> tuple[tuple[str, str], ...]:
         "Pairs of our variants that can test it; none: there is no such variant"
-        if self.ours:
-            return self.ours
         names = _reproducing(self.paper, self.table)
-        if self.better not in names or self.worse not in names:
-            return ()
-        return ((names[self.better], names[self.worse]),)
+        pair = tuple(names[row] for row in (self.better, self.worse) if row in names)
+        return self.ours or ((pair,) if len(pair) == 2 else ())
 
     def figures(self) -> tuple[float, float]:
         "Mean recall of both rows in %, over the languages that are printed for both; NaN in a plot without numbers"
-        better, worse = self.rows
-        pairs = []
-        for column in self.printed.columns:
-            values = better.values[column.name], worse.values[column.name]
-            if column.figure and None not in values:
-                scale = 6 if column.figure == "sum_recall" else 1
-                pairs.append([value / scale for value in values])
-        if not pairs:
-            return math.nan, math.nan
-        return fmean(pair[0] for pair in pairs), fmean(pair[1] for pair in pairs)
+        better, worse = (row.values for row in self.rows)
+        both = [c for c in self.printed.columns if c.figure and None not in (better[c.name], worse[c.name])]
+        scale = [6 if column.figure == "sum_recall" else 1 for column in both]
+        means = [fmean(row[c.name] / s for c, s in zip(both, scale)) if both else math.nan for row in (better, worse)]
+        return means[0], means[1]
 
 
 @cache
@@ -76,9 +69,8 @@ def _reproducing(
     table: str,  # its number
 ) -> dict[str, str]:  # row of the paper → our variant, on a tower of twelve blocks
     "Our variants that reproduce rows of a table"
-    if table not in TABLES[paper]:
-        return {}
-    rows = TABLES[paper][table].rows(load_preset(f"{paper}.pictograms"), SimpleNamespace(n_blocks=12))
+    ours = TABLES[paper].get(table)
+    rows = ours.rows(load_preset(f"{paper}.pictograms"), SimpleNamespace(n_blocks=12)) if ours else []
     return {row.paper: row.name for row in rows if row.paper}
 
 
@@ -232,6 +224,17 @@ class Runs:
         name = self.names.get(variant, variant)
         return {row["seed"]: 100 * row["mean_recall"] for row in self.rows if row["variant"] == name}
 
+    def tested(
+        self,
+        claim: Claim,  # of any paper
+    ) -> dict[int, tuple[float, float]]:  # seed → mean recall of the better and the worse variant, in %
+        "The runs that test a claim; none if no pair of its variants was run"
+        for pair in claim.variants if claim.paper == self.paper and claim.table in self.tables else ():
+            better, worse = map(self.recall, pair)
+            if seeds := sorted(better.keys() & worse.keys()):
+                return {seed: (better[seed], worse[seed]) for seed in seeds}
+        return {}
+
 
 def runs_in(
     path: str | Path,  # results file of `run_table`
@@ -241,72 +244,35 @@ def runs_in(
     names: Mapping[str, str] | None = None,  # see `Runs`
 ) -> Runs:
     "The runs of a results file"
+    expected = "a results file of `dasd-lab table`"
+    next_step = "Run the table, or leave it out."
     rows = read_runs(path)
-    if not rows:
-        raise LabError(f"no runs in {path}", "a results file of `dasd-lab table`", "Run the table, or leave it out.")
-    with opening(path, "a results file of `dasd-lab table`", "Run the table, or leave it out."):
+    expect(rows, f"no runs in {path}", expected, next_step)
+    with opening(path, expected, next_step):
         preset = json.loads(rows[0]["preset"])
         languages = tuple(rows[0]["languages"])
         steps = sum(stage.steps for stage in scaled_stages(preset, len(languages)))
         return Runs(preset["method"], tuple(tables) or (rows[0]["table"],), world, languages, steps, rows, names or {})
 
-
-def _tested(
-    claim: Claim,  # of any paper
-    runs: Runs,  # of any paper
-) -> tuple[dict[int, float], dict[int, float]] | None:  # mean recall by seed, of the better and the worse variant
-    "The runs that test a claim; None: there are none"
-    if (claim.paper, claim.table) not in {(runs.paper, table) for table in runs.tables}:
-        return None
-    for pair in claim.variants:
-        better, worse = (runs.recall(name) for name in pair)
-        if better.keys() & worse.keys():
-            return better, worse
-    return None
+# %% ../../nbs/5_evaluation/87_claims.ipynb #887a372c
+_ABOUT = ["paper", "table", "claim", "paper_better", "paper_worse", "paper_difference"]
+_FIGURES = ["world", "languages", "steps", "seeds", "better", "worse", "difference", "low", "high", "verdict"]
 
 
-def _of_runs(
-    runs: Runs,  # that test a claim
-    better: Mapping[int, float],  # mean recall by seed
-    worse: Mapping[int, float],  # mean recall by seed
-) -> dict:
-    "What some runs say about a claim"
-    seeds = sorted(better.keys() & worse.keys())
-    differences = [better[seed] - worse[seed] for seed in seeds]
-    mean, low, high = seed_interval(differences)
-    if len(seeds) < 2:
-        low = high = math.nan
-    return dict(
-        world=runs.world,
-        languages=", ".join(runs.languages),
-        steps=runs.steps,
-        seeds=len(seeds),
-        better=fmean(better[seed] for seed in seeds),
-        worse=fmean(worse[seed] for seed in seeds),
-        difference=mean,
-        low=low,
-        high=high,
-        verdict=verdict(differences),
-    )
-
-
-def _lines(
+def _figures(
     claim: Claim,  # tested
-    results: Sequence[Runs],  # by any of these
-) -> list[dict]:
-    "A line of the table for each result that tests a claim; a line without figures if none does"
-    better, worse = claim.figures()
-    about = dict(paper=claim.paper.upper(), table=claim.printed.title.split(", ")[1], claim=claim.says)
-    about |= dict(paper_better=better, paper_worse=worse, paper_difference=better - worse)
-    lines = []
-    for runs in results:
-        tested = _tested(claim, runs)
-        if tested:
-            lines.append(about | _of_runs(runs, *tested))
-    if lines:
-        return lines
-    missing = dict.fromkeys(("better", "worse", "difference", "low", "high"), math.nan)
-    return [about | dict(world="", languages="", steps=0, seeds=0) | missing | dict(verdict=NOT_RUN)]
+    runs: Runs,  # of any paper
+) -> dict | None:  # None: they do not test it
+    "What some runs say about a claim"
+    pairs = list(runs.tested(claim).values())
+    if not pairs:
+        return None
+    better, worse = zip(*pairs)
+    differences = [b - w for b, w in pairs]
+    mean, low, high = seed_interval(differences)
+    found = dict(world=runs.world, languages=", ".join(runs.languages), steps=runs.steps, seeds=len(pairs))
+    found |= dict(better=fmean(better), worse=fmean(worse), difference=mean, verdict=verdict(differences))
+    return found | (dict(low=low, high=high) if len(pairs) > 1 else {})
 
 
 def claims_table(
@@ -314,4 +280,11 @@ def claims_table(
     claims: Sequence[Claim] = CLAIMS,  # tested
 ) -> pd.DataFrame:  # a row per claim and result: figures of the paper and ours in % of mean recall, interval, verdict
     "Every claim beside what our runs say, paired by seed"
-    return pd.DataFrame([line for claim in claims for line in _lines(claim, results)])
+    lines = []
+    not_run = dict(world="", languages="", steps=0, seeds=0, verdict=NOT_RUN)
+    for claim in claims:
+        better, worse = claim.figures()
+        about = claim.paper.upper(), claim.printed.title.split(", ")[1], claim.says, better, worse, better - worse
+        found = [figures for runs in results if (figures := _figures(claim, runs))]
+        lines += [dict(zip(_ABOUT, about)) | figures for figures in found or [not_run]]
+    return pd.DataFrame(lines, columns=[*_ABOUT, *_FIGURES])

@@ -4,20 +4,19 @@
 
 # %% auto #0
 __all__ = ['MAIN_TABLES', 'MainRow', 'MainTable', 'TableRun', 'table_run', 'Setup', 'what_is_missing', 'measure', 'table_on',
-           'MainRuns']
+           'main_figures']
 
 # %% ../../nbs/5_evaluation/81_main_tables.ipynb #f7428f7a
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from statistics import fmean
 
 from ..contracts import LabError, RetrievalMethod
 from ..corpora.catalog import Corpus, corpus_named
-from ..corpora.published.base import PublishedCorpus
 from .papers import PaperColumn, PaperTable, Reproduced, in_percent
-from .retrieval import Reading, evaluate, split_columns
+from .retrieval import Reading, evaluate
 from ..presets import load_preset, read_json
 from ..training.recipes import load_run, run_folder
 
@@ -113,10 +112,8 @@ class TableRun:
         row: MainRow,  # of a table
     ) -> bool:
         "Does the run give figures of a row?"
-        if self.preset not in row.presets:
-            return False
-        own = row.trained_on or load_preset(self.preset)["corpus"]
-        return self.trained_on.partition(":")[0] == own.partition(":")[0]  # whatever is held out
+        own = row.trained_on or (load_preset(self.preset)["corpus"] if self.preset in row.presets else "")
+        return self.preset in row.presets and self.trained_on.partition(":")[0] == own.partition(":")[0]
 
 
 def table_run(
@@ -124,11 +121,11 @@ def table_run(
 ) -> TableRun:
     "What the folder of a run says about it"
     folder = run_folder(run)
-
     card = read_json(folder / "card.json", optional=True)
     frames = read_json(folder / "preset.json", optional=True).get("frames", 1)
-    load = lambda: load_run(run).eval()  # noqa: E731
-    return TableRun(folder.resolve().name, load, card.get("preset", ""), card.get("corpus", ""), frames)
+    return TableRun(
+        folder.resolve().name, lambda: load_run(run).eval(), card.get("preset", ""), card.get("corpus", ""), frames
+    )
 
 # %% ../../nbs/5_evaluation/81_main_tables.ipynb #76539d43
 @dataclass(frozen=True)
@@ -153,18 +150,13 @@ def what_is_missing(
 ) -> str:  # '' if nothing
     "Why a language of a corpus cannot be evaluated here"
     split = _first_fold(corpus, split)
-    if isinstance(corpus, PublishedCorpus):
+    if hasattr(corpus, "published"):
         readable = split in corpus.published and corpus.has(split, language)
         if not readable or corpus.missing(split, kind="visuals"):
             return f"corpus not here: dasd-lab corpus info {corpus.name} says how to get it"
     elif split not in corpus.splits or language not in corpus.languages or not corpus.all_captions(split, language):
         return f"no captions in {language} in the split {split} of {corpus.name}"
     return ""
-
-
-def _reason(error: LabError) -> str:
-    "An error in one line"
-    return " ".join(str(error).split())
 
 
 def measure(
@@ -179,41 +171,18 @@ def measure(
     notes = {}
     for language in dict.fromkeys(column.language for column in columns):
         unread = "" if language in reads else f"the run does not read {language}"
-        if note := unread or what_is_missing(corpus, split, language):
-            notes[language] = note
-    measured = dict.fromkeys(column.language for column in columns if column.language not in notes)
+        notes[language] = unread or what_is_missing(corpus, split, language)
+    measured = [language for language, note in notes.items() if not note]
     rows = {}
     try:
-        one_gallery = measured and _first_fold(corpus, split) == split
-        known = split_columns(method, corpus, split) if one_gallery else None
         if measured:
-            rows = evaluate(method, corpus, split, list(measured), "available", known, reading=reading).rows
+            rows = evaluate(method, corpus, split, measured, "available", reading=reading).rows
     except LabError as e:
-        notes |= dict.fromkeys(measured, _reason(e))
+        notes |= dict.fromkeys(measured, " ".join(str(e).split()))
     values = {c.name: in_percent(c.figure, rows[c.language][c.figure]) for c in columns if c.language in rows}
-    return Reproduced("", values=values, notes={c.name: notes[c.language] for c in columns if c.language in notes})
+    return Reproduced("", "", values, {c.name: notes[c.language] for c in columns if notes[c.language]})
 
 # %% ../../nbs/5_evaluation/81_main_tables.ipynb #d6d030ed
-@dataclass
-class _Line:
-    "What is known of a row so far"
-
-    paper: str  # row of the paper's table
-    values: dict[str, list[float]] = field(default_factory=dict)  # column → of each run
-    notes: dict[str, str] = field(default_factory=dict)
-
-    def add(self, measured: Reproduced) -> None:
-        "The figures of one run on one corpus"
-        for column, value in measured.values.items():
-            self.values.setdefault(column, []).append(value)
-        self.notes |= measured.notes
-
-    def done(self, name: str) -> Reproduced:
-        "Means over the runs; a note only where there is no value"
-        notes = {column: note for column, note in self.notes.items() if column not in self.values}
-        return Reproduced(name, self.paper, {c: fmean(values) for c, values in self.values.items()}, notes)
-
-
 def _todo(row: MainRow, column: PaperColumn) -> str:
     "How to get the figure of a row that has no run"
     for preset, corpora in row.presets.items():
@@ -235,62 +204,65 @@ def table_on(
     return replace(printed, columns=columns)
 
 
-class MainRuns:
-    "The figures of a main table, run by run"
+def _mean(
+    name: str,  # of the row
+    paper: str,  # row of the paper
+    measured: Sequence[Reproduced],  # on each corpus, of each run
+    notes: Mapping[str, str],  # column → why there is no figure, without a run
+) -> Reproduced:
+    "Means over the runs; a note only where there is no value"
+    values: dict[str, list[float]] = {}
+    found = dict(notes)
+    for part in measured:
+        found |= part.notes
+        for column, value in part.values.items():
+            values.setdefault(column, []).append(value)
+    means = {column: fmean(of_runs) for column, of_runs in values.items()}
+    return Reproduced(name, paper, means, {column: note for column, note in found.items() if column not in means})
 
-    def __init__(
-        self,
-        printed: PaperTable,  # of the paper
-        table: MainTable | None = None,  # presets of its rows; None: every run is a row of its own
-        setup: Setup = Setup(),  # how runs are measured
-        open_corpus: Callable[[str, int], Corpus] = corpus_named,  # by name, with a number of frames
-    ):
-        self.printed = table_on(printed, setup)
-        self.rows = table.rows if table else ()
-        self.setup = setup
-        self.open_corpus = cache(open_corpus)
-        self.lines: dict[str, _Line] = {row.paper: _Line(row.paper) for row in self.rows}
 
-    def add(
-        self,
-        run: TableRun,  # finished
-    ) -> None:
-        "Measure a run on all corpora of its row; of a run without one, on all of the table"
-        row = next((row for row in self.rows if run.is_of(row)), None)
+def _measured_on_all(
+    run: TableRun,  # finished
+    row: MainRow | None,  # that it gives figures of
+    columns: Sequence[PaperColumn],  # of the table
+    setup: Setup,  # how runs are measured
+    opened: Callable[[str, int], Corpus],  # by name and number of frames
+) -> list[Reproduced]:
+    "A run on all corpora of its row; without a row, on all of the table"
+    if row is not None and not setup.corpus:
+        columns = [c for c in columns if c.corpus in row.presets[run.preset]]
+    by_corpus: dict[tuple[str, str], list[PaperColumn]] = {}
+    for column in columns:
+        by_corpus.setdefault((column.corpus, column.split), []).append(column)
+    method = run.load()
+    return [measure(method, opened(name, run.frames), own, setup.reading) for (name, _), own in by_corpus.items()]
+
+# %% ../../nbs/5_evaluation/81_main_tables.ipynb #36b49d93
+def main_figures(
+    printed: PaperTable,  # of the paper, see `table_on`
+    rows: Sequence[MainRow],  # of ours
+    runs: Iterable[TableRun],  # finished; one that belongs to no row is a row of its own
+    setup: Setup = Setup(),  # how runs are measured
+    open_corpus: Callable[[str, int], Corpus] = corpus_named,  # by name, with a number of frames
+) -> list[Reproduced]:
+    "All rows, with a note for each missing figure; with runs on another corpus, only those that have figures"
+    opened = cache(open_corpus)
+    columns = [column for column in printed.columns if column.figure]
+    row_of = {row.paper: row for row in rows}
+    measured: dict[str, list[Reproduced]] = {name: [] for name in row_of}
+    for run in runs:
+        row = next((row for row in rows if run.is_of(row)), None)
         name = row.paper if row else run.name
-        line = self.lines.setdefault(name, _Line(self._nearest_row()))
-        method = run.load()
-        evaluated: dict[tuple[str, str], list[PaperColumn]] = {}
-        for column in self.printed.columns:
-            if column.figure:
-                evaluated.setdefault((column.corpus, column.split), []).append(column)
-        for (corpus, _), columns in evaluated.items():
-            if row is None or self.setup.corpus or corpus in row.presets[run.preset]:
-                line.add(measure(method, self.open_corpus(corpus, run.frames), columns, self.setup.reading))
-
-    def _nearest_row(self) -> str:
-        "Row of the paper to put beside a run that reproduces none: the paper's method"
-        if self.rows:
-            return self.rows[0].paper
-        own = [row.name for row in self.printed.rows if row.label == self.printed.paper.upper()]
-        return own[0] if own else ""
-
-    def results(self) -> list[Reproduced]:
-        "All rows, with a note for each missing figure; with runs on another corpus, only those that have figures"
-        done = []
-        for name, line in self.lines.items():
-            row = next((row for row in self.rows if row.paper == name), None)
-            if row is not None and self.setup.corpus and not line.values and not line.notes:
-                continue
-            if row is not None:
-                for column in self.printed.columns:
-                    if column.figure:
-                        line.notes.setdefault(column.name, self._note(row, column))
-            paper = line.paper if any(line.paper == r.name or line.paper == r.label for r in self.printed.rows) else ""
-            done.append(replace(line.done(name), paper=paper))
-        return done
-
-    def _note(self, row: MainRow, column: PaperColumn) -> str:
-        "Why a row has no figure in a column"
-        missing = what_is_missing(self.open_corpus(column.corpus, 1), column.split, column.language)
-        return missing or _todo(row, column)
+        measured.setdefault(name, []).extend(_measured_on_all(run, row, columns, setup, opened))
+    own = [row.paper for row in rows] or [r.name for r in printed.rows if r.label == printed.paper.upper()]
+    labels = {label for row in printed.rows for label in (row.name, row.label)}
+    done = []
+    for name, parts in measured.items():
+        if parts or not setup.corpus:
+            notes = {}
+            for column in columns if name in row_of else ():
+                missing = what_is_missing(opened(column.corpus, 1), column.split, column.language)
+                notes[column.name] = missing or _todo(row_of[name], column)
+            paper = name if name in row_of else next(iter(own), "")
+            done.append(_mean(name, paper if paper in labels else "", parts, notes))
+    return done

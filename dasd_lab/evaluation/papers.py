@@ -15,7 +15,7 @@ from importlib.resources import files
 
 import pandas as pd
 
-from ..contracts import LabError
+from ..foundation import expect
 from ..presets import settings
 
 # %% ../../nbs/5_evaluation/78_papers.ipynb #d87d1598
@@ -70,17 +70,9 @@ class PaperTable:
     ) -> PaperRow:
         "One row"
         found = [row for row in self.rows if name == row.name] or [row for row in self.rows if name == row.label]
-        if len(found) != 1:
-            names = [row.name for row in self.rows]
-            raise LabError(f"the row {name!r} of {self.title}", f"one of {names}", "Give label and setting.")
+        names = [row.name for row in self.rows]
+        expect(len(found) == 1, f"the row {name!r} of {self.title}", f"one of {names}", "Give label and setting.")
         return found[0]
-
-    def column(
-        self,
-        name: str,  # of a column
-    ) -> PaperColumn:
-        "One column"
-        return next(column for column in self.columns if column.name == name)
 
     def columns_for(
         self,
@@ -90,9 +82,10 @@ class PaperTable:
         if languages is None:
             return self.columns
         languages = set(languages)
+        language_of = {column.name: column.language for column in self.columns}
         kept = []
         for column in self.columns:
-            of = tuple(name for name in column.of if self.column(name).language in languages)
+            of = tuple(name for name in column.of if language_of[name] in languages)
             if column.language in languages:
                 kept.append(column)
             elif len(of) > 1:
@@ -101,10 +94,8 @@ class PaperTable:
         return tuple(kept)
 
 # %% ../../nbs/5_evaluation/78_papers.ipynb #f28ece59
-@cache
-def _papers() -> dict:
-    "Content of `papers.json`"
-    return json.loads((files("dasd_lab") / "evaluation" / "papers.json").read_text(encoding="utf-8"))
+_PAPERS = json.loads((files("dasd_lab") / "evaluation" / "papers.json").read_text(encoding="utf-8"))
+PAPERS = tuple(_PAPERS)
 
 
 @cache
@@ -112,19 +103,15 @@ def paper_tables(
     paper: str,  # dasd, leccr or smalr
 ) -> dict[str, PaperTable]:  # number → table
     "All tables of a paper"
-    if paper not in _papers():
-        raise LabError(f"the paper {paper!r}", f"one of {list(_papers())}", "Correct the name.")
+    expect(paper in _PAPERS, f"the paper {paper!r}", f"one of {list(_PAPERS)}", "Correct the name.")
     tables = {}
-    for number, table in _papers()[paper]["tables"].items():
+    for number, table in _PAPERS[paper]["tables"].items():
         columns = tuple(settings(PaperColumn, column) for column in table["columns"])
         names = [column.name for column in columns]
         rows = tuple(PaperRow(r["label"], r["setting"], dict(zip(names, r["values"]))) for r in table["rows"])
-        facts = {name: table[name] for name in ("caption", "metric", "note")}
-        tables[number] = PaperTable(paper, number, columns=columns, rows=rows, **facts)
+        facts = (table[name] for name in ("caption", "metric", "note"))
+        tables[number] = PaperTable(paper, number, *facts, columns, rows)
     return tables
-
-
-PAPERS = tuple(_papers())
 
 # %% ../../nbs/5_evaluation/78_papers.ipynb #d58c23c8
 @dataclass(frozen=True)
@@ -146,14 +133,12 @@ def in_percent(
 
 
 def _value(column: PaperColumn, values: Mapping[str, float | None]) -> float:
-    "The value of a column; of a sum or mean without a value of its own, computed; NaN if there is none"
+    "The value of a column; a sum or mean that was not printed is computed; NaN where neither is possible"
     own = values.get(column.name)
-    if own is not None:
-        return own
-    parts = [values.get(name) for name in column.of]
-    if not parts or None in parts:
-        return math.nan
-    return math.fsum(parts) / (len(parts) if column.mean else 1)
+    parts = [values.get(name) for name in column.of] or [None]
+    if own is None and None not in parts:
+        own = math.fsum(parts) / (len(parts) if column.mean else 1)
+    return math.nan if own is None else own
 
 
 def beside(

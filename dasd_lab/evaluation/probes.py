@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['feature_array', 'unit_rows', 'composition_split', 'bootstrap_interval', 'Probe', 'linear_probe', 'content_probe',
-           'seed_interval', 'Agreement', 'cluster_agreement', 'Leakage', 'leakage', 'adapter_spread', 'Invariance',
-           'paraphrase_invariance', 'probe_table']
+           'seed_interval', 'mean_and_width', 'Agreement', 'cluster_agreement', 'Leakage', 'leakage', 'adapter_spread',
+           'Invariance', 'paraphrase_invariance', 'probe_table']
 
 # %% ../../nbs/5_evaluation/20_probes.ipynb #ba95d55f
 import warnings
@@ -208,6 +208,16 @@ def seed_interval(
         return mean, mean, mean
     half_width = float(stats.t.ppf(0.975, n - 1) * np.std(values, ddof=1) / n**0.5)
     return mean, mean - half_width, mean + half_width
+
+
+def mean_and_width(
+    values: Sequence[float],  # one per seed
+) -> tuple[float, float]:  # NaN without values; the width also for a single one
+    "Mean over seeds and the half width of its 95 % interval"
+    if not len(values):
+        return np.nan, np.nan
+    mean, _, high = seed_interval(values)
+    return mean, high - mean if len(values) > 1 else np.nan
 
 # %% ../../nbs/5_evaluation/20_probes.ipynb #78bbf6dd
 @dataclass(frozen=True)

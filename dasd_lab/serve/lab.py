@@ -20,7 +20,7 @@ from jupyterlab.labapp import LabApp
 from tornado.ioloop import IOLoop
 
 from .guides import WORKBENCH
-from .kernels import NURSERY, answer_ctrl_c, fork_kernels_from_now_on, leave_out_closed_pages
+from .stopping import answer_ctrl_c, leave_out_closed_pages
 
 # %% ../../nbs/7_apps/2_serve/60_lab.ipynb #8f060d32
 EXTENSIONS = Path(str(files("dasd_lab"))) / "serve" / "lab_extension"
@@ -105,7 +105,6 @@ def serve_lab(
     "Serve JupyterLab until Ctrl-C, twice"
     arguments = lab_arguments(Path(notebooks), extra, root, screen)
     warnings.filterwarnings("ignore", category=DeprecationWarning, module="traitlets")  # of Jupyter's own options
-    forks = fork_kernels_from_now_on()
     leave_out_closed_pages()
     server = Lab.initialize_server(arguments)
     server.web_app.settings["page_config_data"]["dasdLabRuns"] = runs
@@ -114,6 +113,4 @@ def serve_lab(
     address = urljoin(server.connection_url, server.default_url) + (f"?token={quote(token)}" if token else "")
     print(greeting(address, runs), file=sys.stderr, flush=True)
     IOLoop.current().add_callback(server.answer_signals)
-    if forks:
-        IOLoop.current().add_callback(NURSERY.start)  # it loads while the browser opens
     server.start()

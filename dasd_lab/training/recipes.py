@@ -39,7 +39,7 @@ from ..corpora.own.parallel import Pair, picture_places
 from ..corpora.published.leaks import refuse_trained_test_pictures
 from ..corpora.visuals import Visuals
 from ..foundation import lab_command
-from ..presets import Preset, load_preset, opening, plain, read_json, required, settings, vary
+from ..presets import load_preset, opening, plain, read_preset, required, settings, vary
 from ..storage import write_json
 from .checkpoints import Selection
 from .graphs import check_recording
@@ -692,7 +692,7 @@ def resume(
         progress,
     )
     given = {k: r[k] for k in ("preset", "changes", "languages", "seed", "corpus", "features", "data_given")}
-    preset = read_json(folder / "preset.json", Preset)
+    preset = read_preset(folder / "preset.json")
     changed_options = replace(options, **changed)
     return _Training(given, preset, r["corpus"], folder, None, None, r["features"], changed_options).run()
 

@@ -39,10 +39,9 @@ def leave(name: str, tensors: dict, texts: dict[str, str], folder: Path) -> None
     download = folder / f"download-{name}"
     download.mkdir()
     entry = CATALOGUE[name]
-    path = download / entry.files[0].name
+    path = download / next(iter(entry.files))
     write_tensors(tensors, path)
-    first = replace(entry.files[0], size=path.stat().st_size, sha256=sha256(path))
-    CATALOGUE[name] = replace(entry, files=(first, *entry.files[1:]))
+    CATALOGUE[name] = replace(entry, files=entry.files | {path.name: sha256(path)})
     for file, text in texts.items():
         (download / file).write_text(text, encoding="utf-8")
     import_weights(name, download)

