@@ -43,7 +43,9 @@ def with_words(
     method: RetrievalMethod,  # any
 ) -> SMALR:  # the same
     "Raise an error unless the method has words"
-    reason = "whose entries are not learnt yet" if getattr(method, "pretraining", False) else "without a vocabulary"
+    reason = "which encodes subword tokens"
+    if isinstance(method, SMALR):
+        reason = "whose entries are not learnt yet" if method.pretraining else "without a vocabulary"
     expect(has_words(method), f"{method.name!r}, {reason}", "a trained SMALR with its vocabulary", TRAIN)
     return method
 

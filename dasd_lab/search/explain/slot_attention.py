@@ -198,8 +198,8 @@ def match_slots(
     method = with_slots(gallery.method)
     gallery.check_not_empty()
     ids = (ids,) if isinstance(ids, str) else tuple(ids)
-    unknown = [id for id in ids if id not in gallery][:1]
-    expect(not unknown, f"the image {unknown}", f"one of the {len(gallery):,} in the gallery", "Check the id.")
+    unknown = next((id for id in ids if id not in gallery), None)
+    expect(unknown is None, f"the image {unknown!r}", f"one of the {len(gallery):,} in the gallery", "Check the id.")
     query = read_query(text, method, language)
     vector = caption_features(method, [Caption(query.encoded, query.language, "")])
     rows = [gallery.places[id] for id in ids]

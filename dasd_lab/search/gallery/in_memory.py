@@ -291,10 +291,10 @@ def add(
 @patch
 def _check_new(self: Gallery, ids: list[str], captions: Sequence[Caption]) -> None:
     "Raise an error for ids that are taken, and for captions of unknown images"
-    twice = [id for id, n in Counter(ids).items() if n > 1 or id in self][:1]
-    expect(not twice, f"the id {twice} twice", "unique ids", "Give ids=[…] of your own.")
-    unknown = sorted({c.visual_id for c in captions} - {*ids, *self.ids})[:1]
-    expect(not unknown, f"a caption of {unknown}", "captions of images in the gallery", "Check the ids.")
+    twice = next((id for id, n in Counter(ids).items() if n > 1 or id in self), None)
+    expect(twice is None, f"the id {twice!r} twice", "unique ids", "Give ids=[…] of your own.")
+    unknown = next((c.visual_id for c in captions if c.visual_id not in {*ids, *self.ids}), None)
+    expect(unknown is None, f"a caption of {unknown!r}", "captions of images in the gallery", "Check the ids.")
 
 
 @patch

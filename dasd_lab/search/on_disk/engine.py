@@ -93,9 +93,9 @@ def checked_rows(
     values: Values,  # one value per row, [n, size] for vectors and numbers
 ) -> dict[Column, list | np.ndarray | None]:  # vectors and numbers as float16
     "Check rows against their columns"
-    wrong = [id for id in ids if not possible_ids([id])][:1]
+    wrong = next((id for id in ids if not possible_ids([id])), None)
     possible = f"text of 1 to {MOST_ID:,} characters that UTF-8 can encode"
-    expect(not wrong, f"the id {wrong}"[:200], possible, "Give other ids.")
+    expect(wrong is None, f"the id {wrong!r}"[:200], possible, "Give other ids.")
     expect(len(set(ids)) == len(ids), "an id twice in one call", "every id once", "Remove the duplicate.")
     checked = {}
     for column, given in values.items():
