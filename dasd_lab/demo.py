@@ -83,7 +83,7 @@ def _remove_earlier_demo(out: Path) -> None:
     shutil.rmtree(out / "run")
     (out / "results.json").unlink()
 
-
+# %% ../nbs/7_apps/00_demo.ipynb #d30a2758
 def demo(
     out: str | Path,  # folder; a finished demo is replaced
     preset: str = "dasd.pictograms",  # to train

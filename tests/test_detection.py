@@ -3,16 +3,13 @@
 import hashlib
 import json
 import shutil
-from itertools import combinations, islice
 
 import numpy as np
 import pytest
-import torch
 
 from dasd_lab.contracts import LabError, RetrievalMethod
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.evaluation.retrieval import split_columns
-from dasd_lab.pictograms import detector as detector_module
 from dasd_lab.pictograms.building import build_pictograms
 from dasd_lab.pictograms.corpus import Pictograms
 from dasd_lab.pictograms.detector import (
@@ -20,13 +17,12 @@ from dasd_lab.pictograms.detector import (
     PictogramCaptioner,
     agreement,
     load_detector,
-    position_name,
     save_detector,
     shipped_detector,
 )
 from dasd_lab.pictograms.grammar import Scene, Thing
 from dasd_lab.pictograms.painting import background, layout, render
-from dasd_lab.pictograms.scenes import ScenesSpec, compositions, fresh_scenes
+from dasd_lab.pictograms.scenes import ScenesSpec
 
 FOLDER = shipped_detector()
 CHECKSUMS = [
@@ -88,26 +84,6 @@ def test_pictograms_are_at_the_centres_of_the_layout():
         assert difference[row - 1 : row + 2, column - 1 : column + 2].max() > 25
 
 
-def has_held_out_combination(scene, pairs, places):
-    nouns = [thing.noun for thing in scene.things]
-    if len(nouns) == 1:
-        return (nouns[0], scene.place) in places
-    return any(frozenset(pair) in pairs for pair in combinations(nouns, 2))
-
-
-def test_training_scenes_have_no_held_out_combination():
-    pairs, places = compositions(ScenesSpec())
-    manifest = json.loads((FOLDER / "manifest.json").read_text(encoding="utf-8"))
-    for scene in islice(fresh_scenes(ScenesSpec(), manifest["seed"]), 3000):
-        assert not has_held_out_combination(scene, pairs, places)
-
-
-def test_test_scenes_have_held_out_combinations(corpus):
-    pairs, places = compositions(ScenesSpec())
-    for visual_id in corpus.visuals("test").ids:
-        assert has_held_out_combination(corpus.scene(visual_id), pairs, places)
-
-
 def test_accuracy(captioner, corpus):
     "Minimum accuracy on 200 test images, and agreement with the figures of the manifest on all of them"
     visuals = corpus.visuals("test")
@@ -130,12 +106,6 @@ def test_a_description_does_not_depend_on_the_batch(captioner, corpus):
     assert [captioner.describe([f])[0] for f in frames] == descriptions
     assert captioner.describe(frames[::-1])[::-1] == descriptions
     assert captioner.describe(frames[5:30]) == descriptions[5:30]
-    n_threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(2 if n_threads == 1 else 1)
-        assert captioner.describe(frames) == descriptions
-    finally:
-        torch.set_num_threads(n_threads)
     assert captioner.describe([]) == []
 
 
@@ -156,17 +126,6 @@ def test_it_reads_pixels_only(tmp_path, captioner):
     assert pixels_only.descriptions("test") == descriptions
     pixels = np.load(corpus.root / "pixels.test.npy")
     assert captioner.describe(list(pixels[::-1][:, None])) == descriptions[::-1]
-
-
-def test_another_wording_has_another_fingerprint(tmp_path, monkeypatch):
-    root = build_small(tmp_path)
-    descriptions = Pictograms(root).descriptions("test")
-    monkeypatch.setattr(detector_module, "FORM", detector_module.FORM + 1)
-    monkeypatch.setattr(detector_module, "to_text", lambda scene: "Something else.")
-    monkeypatch.setattr("dasd_lab.pictograms.corpus._captioner", PictogramCaptioner)
-    changed = Pictograms(root).descriptions("test")
-    assert changed == ["Something else."] * 5
-    assert changed != descriptions
 
 
 def test_descriptions_are_stored(tmp_path, monkeypatch):
@@ -207,20 +166,6 @@ def test_clips_and_other_sizes(captioner):
     assert describe(np.full((1, 64, 64, 3), 128, np.uint8)).endswith(".")  # never empty
 
 
-@pytest.mark.parametrize(
-    "centre, words",
-    [
-        ((0.1, 0.1), "at the top left"),
-        ((0.5, 0.5), "in the middle"),
-        ((0.99, 0.5), "on the right"),
-        ((0.5, 1.02), "at the bottom"),
-        ((-0.1, 0.9), "at the bottom left"),
-    ],
-)
-def test_position_names(centre, words):
-    assert position_name(centre) == words
-
-
 def test_weights_are_small_and_verified(tmp_path):
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) <= 1_500_000
     assert {path.name for path in FOLDER.iterdir()} == {"manifest.json", "model.safetensors"}
@@ -235,5 +180,3 @@ def test_weights_are_small_and_verified(tmp_path):
     loaded = load_detector(tmp_path / "small")
     assert loaded.nouns == ("dog", "cat")
     assert not loaded.training
-    manifest = json.loads((tmp_path / "small/manifest.json").read_text(encoding="utf-8"))
-    assert manifest["seed"] == 1

@@ -14,7 +14,7 @@ from dasd_lab.contracts import LabError
 from dasd_lab.corpora.by_machine.builtin_translators import FirstOf, is_oracle, translators_for
 from dasd_lab.explore.words import figures as f
 from dasd_lab.explore.words.panel import Words
-from dasd_lab.explore.workbench import SHIPPED, Workbench, default_workbench
+from dasd_lab.explore.workbench import Workbench
 from dasd_lab.search.explain.consistent_queries import Consistent
 from dasd_lab.search.explain.rankings import learn_combination, moves, rank_table, rankings
 from dasd_lab.search.explain.shared_words import (
@@ -33,7 +33,6 @@ from dasd_lab.smalr.consistency import LearnedConsistency
 from dasd_lab.smalr.encoder import SMALR, SMALRConfig, precomputed
 from dasd_lab.smalr.latent import LatentConfig
 from dasd_lab.smalr.vocabulary import WordVocabulary
-from dasd_lab.training.recipes import shipped_run
 
 # fixtures
 backbone = test_consistency.backbone
@@ -316,8 +315,8 @@ def test_images_without_captions_are_ranked_too(method):
     assert panel.near.figure
     assert list(panel.rankings.children) == []
     assert panel.snapshot()
-    panel.query.value = "ein Hund"
-    panel.query.submitted = 1
+    panel.query.box.value = "ein Hund"
+    panel.query.box.submitted = 1
     assert s.message == ""
     assert s.target == ""
     assert s.followed == s.rankings.best("own words", 1)[0]
@@ -338,32 +337,32 @@ def test_looking_up_words(bench):
     assert s.target == "v0"
     assert "entry 1 of 4" in panel.entry_text.value
     assert panel.entry.value.count("<tr>") == 1 + 3
-    panel.word.value = "قطة"
+    panel.word.box.value = "قطة"
     assert 'dir="rtl"' in panel.entry.value
-    assert panel.word.hint == "Arabic · العربية"
+    assert panel.word.box.hint == "Arabic · العربية"
     assert panel.near.figure
     assert panel.curve_language.value == "ar"
-    panel.word.value = "der"
+    panel.word.box.value = "der"
     assert "was dropped" in panel.entry_text.value
     assert panel.entry.value == ""
     assert panel.near.figure
-    panel.word.value = "一只熊猫"
+    panel.word.box.value = "一只熊猫"
     assert [b.description for b in panel.pieces.children] == ["一只", "只熊", "熊猫"]
     panel.pieces.children[1].click()
     assert s.words.table.word[s.word_id] == "只熊"
-    assert "cut into" in panel.word.hint
-    panel.word.value = "Elefant"
-    assert "not in the vocabulary" in panel.word.hint
+    assert "cut into" in panel.word.box.hint
+    panel.word.box.value = "Elefant"
+    assert "not in the vocabulary" in panel.word.box.hint
     assert panel.near.figure is None
     assert s.message == ""
-    panel.word.value = ""
-    assert panel.word.hint == ""
+    panel.word.box.value = ""
+    assert panel.word.box.hint == ""
     assert s.message == ""
-    panel.word_language.value = "de"
-    panel.word.value = "dog"
+    panel.word.language.value = "de"
+    panel.word.box.value = "dog"
     assert s.reading.language == "de"
-    assert "as chosen" in panel.word.hint
-    panel.check_dictionary(wait=True)
+    assert "as selected" in panel.word.box.hint
+    panel.check_words.run(wait=True)
     assert panel.check.figure
     assert s.message == ""
 
@@ -376,21 +375,21 @@ def test_following_an_image(method, inner):
     assert len(panel.rankings.children) == len(s.rankings.ways)
     panel.ranker.value = "other"
     assert s.rankings.extension == (inner.name != "smalr")
-    panel.query.value = "ein rotes Quadrat auf der Wiese."
-    panel.query.submitted += 1
+    panel.query.box.value = "ein rotes Quadrat auf der Wiese."
+    panel.query.box.submitted += 1
     assert s.target == "v0"
-    for grid, _, _ in panel.grids.values():
-        assert [item["id"] for item in grid.items if item["marked"]] in ([], ["v0"])
-    grid = panel.grids["own words"][0]
+    for box in panel.ways.values():
+        assert [item["id"] for item in box.children[1].items if item["marked"]] in ([], ["v0"])
+    heading, grid = panel.ways["own words"].children
     grid.clicked = grid.items[2]["id"]
     grid.clicks += 1
     assert s.followed == grid.items[2]["id"]
-    assert "rank 3 of 8" in panel.grids["own words"][1].value
-    panel.query.value = "kissa"
-    panel.language.value = "de"
+    assert "rank 3 of 8" in heading.value
+    panel.query.box.value = "kissa"
+    panel.query.language.value = "de"
     assert s.message == ""
     assert s.rankings.query.language == "de"
-    panel.learn_combination(wait=True)
+    panel.learn.run(wait=True)
     assert "validation" in s.message
     assert "<img" in panel.snapshot()
 
@@ -409,8 +408,8 @@ def test_changing_models(backbone, method, inner):
     bench.add("one", method)
     assert s.model == "one"
     assert panel.vocabulary.layout.display is None
-    panel.word.value = "كلب"
-    panel.check_dictionary(wait=True)
+    panel.word.box.value = "كلب"
+    panel.check_words.run(wait=True)
     vocabulary = dict(en=["the", "dog"], fr=["le", "chien"])
     bench.add("two", method_of(backbone, vocabulary, dict(en=[2, 1], fr=[2, 1]), [0, 1, 0, 1], n=2))
     panel.model.value = "two"
@@ -419,23 +418,8 @@ def test_changing_models(backbone, method, inner):
     assert s.word_id == -1
     assert s.shown_language == "en"
     assert dict(panel.curve_language.options).keys() == {"English", "French · français"}
-    assert "not in the vocabulary" in panel.word.hint
+    assert "not in the vocabulary" in panel.word.box.hint
     bench.add("two", precomputed(method))
-    panel.word.value = "hund"
+    panel.word.box.value = "hund"
     assert "form for use" in panel.entry_text.value
     assert panel.near.figure
-
-
-def test_a_shipped_companion_is_loaded():
-    if not (shipped_run() / "card.json").is_file():
-        pytest.skip(f"no trained run in {shipped_run()}")
-    bench = default_workbench()
-    is_shipped = (shipped_run() / SHIPPED["SMALR"]).is_dir()
-    panel = Words(bench)
-    assert ("SMALR" in bench.models) == is_shipped
-    assert bool(panel.state.model) == is_shipped
-    assert panel.state.message == ""
-    assert panel.state.rankings
-    if is_shipped:
-        assert panel.state.word_id > 0
-        assert not panel.state.rankings.extension

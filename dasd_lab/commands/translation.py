@@ -8,6 +8,7 @@ __all__ = ['RETRIEVED', 'WORDS', 'translate_captions', 'description_rows', 'gall
 # %% ../../nbs/7_apps/3_commands/50_translation.ipynb #04e50a85
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -32,79 +33,42 @@ from dasd_lab.commands.arguments import (
 )
 
 # %% ../../nbs/7_apps/3_commands/50_translation.ipynb #f6f9d0c7
-def _check_translation(
-    to: list[str],  # --to
-    corpus: str | None,  # --corpus
-    captions: str | Path | None,  # --captions
-    first: int | None,  # --first
-) -> None:
-    "Refuse options of `translate` that contradict each other"
-    from dasd_lab.foundation import LabError
-
-    if captions and corpus:
-        raise LabError("--captions and --corpus", "one of the two", "Leave one out.")
-    if first is not None and not captions:
-        raise LabError(
-            f"--first {first} with a corpus",
-            "--first with --captions only, because a split is always translated as a whole",
-            "Use it with --captions, or leave it out.",
-        )
-    if not to:
-        raise LabError("--to without a language", "ISO 639 codes with commas", "Name a language.")
-
-
-def _checked_engine(engine: str, source: str, targets: Sequence[str], beams: int | None, device: str | None):
+def _opened_engine(engine: str, source: str, targets: Sequence[str], **options):  # options: beams, device
     "Open a translator and check all pairs of languages before the first caption is translated"
     from dasd_lab.corpora.by_machine.engines import open_translator
 
-    options = {}
-    if beams is not None:
-        options["beams"] = beams
-    if device is not None:
-        options["device"] = device
-    translator = open_translator(engine, targets[0], source, **options)
+    given = {name: value for name, value in options.items() if value is not None}
+    translator = open_translator(engine, targets[0], source, **given)
     for target in targets:
         translator.check(source, target)
     return translator
 
 
-def _captions_of(file: Path, source: str, first: int | None) -> list:
-    "Captions of a file in a language"
-    from dasd_lab.corpora.captions import read_captions
-    from dasd_lab.foundation import LabError
-
-    captions = [c for c in read_captions(file, language=source) if c.language == source][:first]
-    if not captions:
-        raise LabError(f"{file} without captions in {source}", "some", "Give their language with --source.")
-    return captions
-
-
-def _print_translation(result, path: Path) -> None:
+def _print_translation(result, path: Path, replaced: bool) -> None:
     "Print the report of a translation and its file"
+    if replaced:
+        print(f"{path} was replaced", file=sys.stderr)
     print(f"{result}\n{result.table().to_string(index=False)}", file=sys.stderr)
     print(path)
 
 
-def _announce(path: Path) -> None:
-    if path.exists():
-        print(f"{path} is replaced", file=sys.stderr)
-
-
-def _translate_file(file: Path, source: str, targets: list[str], engine: dict, first: int | None, out, options) -> None:
+def _translate_file(file: Path, source: str, targets: list[str], engine: dict, out, options) -> None:
     "Translate a file of captions to a file per language"
     from dasd_lab.corpora.by_machine.quality import write_dropped
     from dasd_lab.corpora.by_machine.splits import machine_captions
-    from dasd_lab.corpora.captions import write_captions
+    from dasd_lab.corpora.captions import read_captions, write_captions
+    from dasd_lab.foundation import expect
 
-    captions = _captions_of(file, source, first)
-    translator = _checked_engine(source=source, targets=targets, **engine)
+    captions = [c for c in read_captions(file, language=source) if c.language == source]
+    expect(captions, f"{file} without captions in {source}", "some", "Give their language with --source.")
+    translator = _opened_engine(source=source, targets=targets, **engine)
     for target in targets:
         path = Path(out or file.parent) / f"{file.stem}.{target}.jsonl"
-        _announce(path)
+        replaced = path.exists()
         result = machine_captions(captions, translator, target, **options)
         write_dropped(result.dropped, path.with_suffix(".dropped.jsonl"))
         write_captions([c for c in result.captions if c], path)
-        _print_translation(result, path)
+        _print_translation(result, path, replaced)
 
 
 def _translate_corpus(corpus, split: str, source: str, targets: list[str], engine: dict, out, options) -> None:
@@ -112,11 +76,11 @@ def _translate_corpus(corpus, split: str, source: str, targets: list[str], engin
     from dasd_lab.corpora.by_machine.splits import split_path, translate_split
 
     paths = {target: split_path(corpus, split, target, source, out) for target in targets}
-    translator = _checked_engine(source=source, targets=targets, **engine)
+    translator = _opened_engine(source=source, targets=targets, **engine)
     for target, path in paths.items():
-        _announce(path)
+        replaced = path.exists()
         result, written = translate_split(corpus, split, translator, target, source, root=out, **options)
-        _print_translation(result, written)
+        _print_translation(result, written, replaced)
 
 # %% ../../nbs/7_apps/3_commands/50_translation.ipynb #a622cc59
 @command
@@ -133,24 +97,24 @@ def translate_captions(
     out: Folder | None = None,
     cache: File | None = None,  # cache of translations (default: translations.sqlite beside the corpora)
     keep_all: bool = False,  # no filters: drop only captions without a translation
-    first: PositiveInt | None = None,  # with --captions: translate only the first N
     beams: PositiveInt | None = None,  # beam size of a model; 1 is greedy and faster (default: 4)
     device: Name | None = None,  # device of a model, such as cuda (default: cpu)
 ) -> None:
     "Translate the captions of a corpus or file by machine; bad translations are dropped and reported"
-    _check_translation(to, corpus, captions, first)
     from dasd_lab.corpora.by_machine.quality import FilterSpec
     from dasd_lab.corpora.by_machine.splits import default_cache
     from dasd_lab.corpora.languages import language_code
-    from dasd_lab.foundation import progress_bar
+    from dasd_lab.foundation import expect, progress_bar
 
+    expect(not (captions and corpus), "--captions and --corpus", "one of the two", "Leave one out.")
+    expect(to, "--to without a language", "ISO 639 codes with commas", "Name a language.")
     bar = partial(progress_bar, desc="translating", unit=" batches")
     options = dict(cache=cache or default_cache(), spec=None if keep_all else FilterSpec(), progress=bar)
     targets = list(dict.fromkeys(map(language_code, to)))
     engine_options = dict(engine=engine, beams=beams, device=device)
     if captions:
         source = language_code(source or "en")
-        _translate_file(Path(captions), source, targets, engine_options, first, out, options)
+        _translate_file(Path(captions), source, targets, engine_options, out, options)
     else:
         opened = open_corpus(corpus)
         if not opened.languages:
@@ -164,31 +128,25 @@ def _split_rows(corpus, split: str) -> list[dict]:
     from dasd_lab.corpora.descriptions import described_in
     from dasd_lab.foundation import LabError
 
-    try:
+    ids, used, described = [], {}, []
+    with suppress(LabError):  # the split is not on this machine, or the chosen captioner has not described it
         ids = corpus.visuals(split).ids
-    except LabError:
-        return []  # the split is not on this machine
-    try:
         used = corpus.captioner(split)
-    except LabError:
-        used = {}  # the chosen captioner has not described it
-    described = []
-    if corpus.descriptions_folder:
+    if ids and corpus.descriptions_folder:
         described = described_in(corpus.descriptions_folder, ids, split)
-    rows = []
-    for d in described:
-        rows.append(
-            dict(
-                split=split,
-                captioner=d.captioner,
-                fingerprint=d.fingerprint,
-                described=len(ids) - len(d.failed),
-                failed=len(d.failed) - d.missing,
-                to_do=d.missing,
-                words=d.lengths.get("mean", 0.0),
-                read="yes" if d.fingerprint == used.get("fingerprint") else "",
-            )
+    rows = [
+        dict(
+            split=split,
+            captioner=d.captioner,
+            fingerprint=d.fingerprint,
+            described=len(ids) - len(d.failed),
+            failed=len(d.failed) - d.missing,
+            to_do=d.missing,
+            words=d.lengths.get("mean", 0.0),
+            read="yes" if d.fingerprint == used.get("fingerprint") else "",
         )
+        for d in described
+    ]
     if used and "fingerprint" not in used:  # the corpus has descriptions of its own
         n = sum(map(bool, corpus.descriptions(split)))
         row = dict(split=split, captioner=used["captioner"], fingerprint="", described=n)
@@ -206,25 +164,20 @@ def description_rows(
 # %% ../../nbs/7_apps/3_commands/50_translation.ipynb #8934bb53
 def _check_description(corpus, splits, options: dict, captioner: str | None, texts, export) -> None:
     "Refuse options of `describe` that contradict each other"
-    from dasd_lab.foundation import LabError
+    from dasd_lab.foundation import expect
 
     for split in splits:
         corpus.check(split)
-    if options and not captioner:
-        flags = " and ".join(f"--{name.replace('_', '-')}" for name in options)
-        raise LabError(
-            f"{flags} without --captioner", "the model that they belong to", "Add --captioner, or leave them out."
-        )
+    flags = " and ".join(f"--{name.replace('_', '-')}" for name in options)
+    expected = "the model that they belong to"
+    expect(captioner or not options, f"{flags} without --captioner", expected, "Add --captioner, or leave them out.")
     if len(splits) > 1 and (texts or export):
         ids = [v for split in splits for v in corpus.visuals(split).ids]
-        if len(set(ids)) < len(ids):
-            raise LabError(
-                f"--split {','.join(splits)} with one folder of texts",
-                "splits without common ids, because files are named after the images",
-                "Use one split and one folder at a time.",
-            )
+        given = f"--split {','.join(splits)} with one folder of texts"
+        expected = "splits without common ids, because files are named after the images"
+        expect(len(set(ids)) == len(ids), given, expected, "Use one split and one folder at a time.")
 
-
+# %% ../../nbs/7_apps/3_commands/50_translation.ipynb #520ba635
 def _print_described(split: str, result) -> None:
     "Print the report of a split, two descriptions, and images without one"
     lines = [f"{split}: {result}"]
@@ -248,61 +201,46 @@ def _describe(corpus, splits, captioner, batch_size: int, export: str | Path | N
         if export:
             write_texts(result.ids, result.texts, export)
 
-
+# %% ../../nbs/7_apps/3_commands/50_translation.ipynb #6bb2d994
 RETRIEVED = "retrieved"  # --captioner: captions of similar training images; needs a corpus and a backbone
 WORDS = "words"  # --captioner: the words of a run that name what an image shows; needs no corpus
 
 
-def _captions_of_similar_pictures(corpus, backbone: str | Path | None = None, **others):
-    "The describer that finds captions of similar training pictures"
-    from dasd_lab.backbone.opening import open_backbone
-    from dasd_lab.backbone.retrieved import retrieved_captions
-    from dasd_lab.foundation import LabError
-
-    if others or not backbone:
-        raise LabError(
-            f"--captioner {RETRIEVED} with {sorted(others) or 'no backbone'}",
-            "--backbone, the frozen model by which pictures are similar, and no other option",
-            "Such as --backbone photographs.",
-        )
-    return retrieved_captions(corpus, open_backbone(named_folder(backbone)))
-
-
-def _words_of_a_run(backbone: str | Path = "photographs", **others):
-    "The describer that names what an image shows"
-    from dasd_lab.foundation import LabError
-    from dasd_lab.training.loading import words_of
-
-    if others:
-        raise LabError(
-            f"--captioner {WORDS} with {sorted(others)}",
-            "--backbone, the run whose words they are, and no other option",
-            "Leave them out.",
-        )
-    return words_of(backbone)
-
-
 def _open_describer(corpus, captioner: str | None, texts: str | Path | None, options: dict[str, Any]):
     "The captioning model or folder of texts that was given, or None"
+    from dasd_lab.foundation import expect
+
     if captioner == RETRIEVED:
-        return _captions_of_similar_pictures(corpus, **options)
+        from dasd_lab.backbone.opening import open_backbone
+        from dasd_lab.backbone.retrieved import retrieved_captions
+
+        expected = "--backbone, the frozen model by which pictures are similar, and no other option"
+        given = f"--captioner {RETRIEVED} with {sorted(options) or 'no backbone'}"
+        expect(list(options) == ["backbone"], given, expected, "Such as --backbone photographs.")
+        return retrieved_captions(corpus, open_backbone(named_folder(options["backbone"])))
     if captioner == WORDS:
-        return _words_of_a_run(**options)
-    from dasd_lab.corpora.by_machine.captioners import open_captioner
+        from dasd_lab.training.loading import words_of
+
+        expected = "--backbone, the run whose words they are, and no other option"
+        given = f"--captioner {WORDS} with {sorted(options)}"
+        expect(options.keys() <= {"backbone"}, given, expected, "Leave them out.")
+        return words_of(options.get("backbone", "photographs"))
+    if captioner:
+        from dasd_lab.corpora.by_machine.captioners import open_captioner
+
+        return open_captioner(captioner, **options)
     from dasd_lab.corpora.descriptions import TextFolder
 
-    if captioner:
-        return open_captioner(captioner, **options)
     return TextFolder(texts) if texts else None
 
-
+# %% ../../nbs/7_apps/3_commands/50_translation.ipynb #db2e2efc
 def gallery_captioner(
     method,  # of the gallery
     captioner: str | None,  # as for `describe_images`, except for retrieved; None: the words of the method, if any
 ):  # a `corpora.descriptions.Captioner`; None: the images are not described, or the gallery uses the method's words
     "The captioner of the images of a gallery; refused for a method that reads no descriptions"
     from dasd_lab.corpora.by_machine.captioners import open_captioner
-    from dasd_lab.foundation import LabError
+    from dasd_lab.foundation import expect
     from dasd_lab.training.loading import words_of
 
     reads_descriptions = "description_ids" in method.read_columns
@@ -310,17 +248,14 @@ def gallery_captioner(
         if reads_descriptions and not method.describer:
             note(f"{method.name} reads descriptions; --captioner MODEL describes these images")
         return None
-    if not reads_descriptions:
-        raise LabError(
-            f"--captioner {captioner} for {method.name}, which reads no descriptions",
-            "a method that reads them, such as leccr",
-            "Leave it out, or choose such a method with --run.",
-        )
+    given = f"--captioner {captioner} for {method.name}, which reads no descriptions"
+    next_step = "Leave it out, or choose such a method with --run."
+    expect(reads_descriptions, given, "a method that reads them, such as leccr", next_step)
     if captioner == WORDS:
         return method.describer or words_of(backbone=method.backbone)
     return open_captioner(captioner)
 
-
+# %% ../../nbs/7_apps/3_commands/50_translation.ipynb #e66475bb
 @command
 def describe_images(
     corpus: CorpusName,  # corpus name or folder

@@ -24,6 +24,7 @@ from ..contracts import Caption, LabError, RetrievalMethod
 from ..dasd.encoder import AdaptedEncoder
 from .probes import unit_rows
 from .retrieval import rank
+from ..foundation import expect
 
 # %% ../../nbs/5_evaluation/40_adaptation.ipynb #902d0bf9
 def check_adapters(
@@ -31,19 +32,19 @@ def check_adapters(
     languages: Collection[str] = (),  # of captions, ISO 639
 ) -> tuple[int, ...]:  # the blocks that have an adapter
     "Raise an error unless the method has adapters for these languages"
-    if not isinstance(method, AdaptedEncoder):
-        raise LabError(
-            f"the method {method.name!r}, which has no adapters",
-            "one with adapters, such as 'dasd' or 'static_adapter'",
-            "Choose another model.",
-        )
+    expect(
+        isinstance(method, AdaptedEncoder),
+        f"the method {method.name!r}, which has no adapters",
+        "one with adapters, such as 'dasd' or 'static_adapter'",
+        "Choose another model.",
+    )
     source = method.backbone.source_language
-    if source in languages:
-        raise LabError(
-            f"a caption in {source!r}, the source language, which the frozen tower encodes without adapters",
-            f"one of {', '.join(method.languages)}",
-            "Give a caption in one of these languages.",
-        )
+    expect(
+        source not in languages,
+        f"a caption in {source!r}, the source language, which the frozen tower encodes without adapters",
+        f"one of {', '.join(method.languages)}",
+        "Give a caption in one of these languages.",
+    )
     for language in languages:
         method.check_language(language)
     return method.adapted
@@ -101,12 +102,12 @@ def read_adapters(
 ) -> Adapted:
     "Generated matrices and the change that adapters make, for captions in target languages"
     n = len(captions)
-    if n != len(languages) or not n:
-        raise LabError(
-            f"{n} captions, {len(languages)} languages",
-            "the same number of each, at least one",
-            "Give the language of each caption.",
-        )
+    expect(
+        n == len(languages) and n,
+        f"{n} captions, {len(languages)} languages",
+        "the same number of each, at least one",
+        "Give the language of each caption.",
+    )
     blocks = check_adapters(method, set(languages))
     device = method.backbone.device
     generated = [None] * n
@@ -146,18 +147,19 @@ def deviation(
     mean: Tensor | None = None,  # [K, H, H] over many captions, for 'mean'
 ) -> Tensor:  # [B, K, H, H]
     "Matrices minus the identity, minus the mean matrix, or unchanged"
-    if reference not in get_args(Reference):
-        raise LabError(f"the reference {reference!r}", "'identity', 'mean' or 'zero'", "Choose one.")
+    expect(
+        reference in get_args(Reference), f"the reference {reference!r}", "'identity', 'mean' or 'zero'", "Choose one."
+    )
     if reference == "identity":
         return generated - torch.eye(generated.shape[-1])
     if reference == "zero":
         return generated
-    if mean is None:
-        raise LabError(
-            "no mean matrix",
-            "a matrix [K, H, H]",
-            "Compute it from some captions: read_adapters(…).generated.mean(0).",
-        )
+    expect(
+        mean is not None,
+        "no mean matrix",
+        "a matrix [K, H, H]",
+        "Compute it from some captions: read_adapters(…).generated.mean(0).",
+    )
     return generated - mean
 
 
@@ -193,8 +195,7 @@ def usual_distances(
 ) -> np.ndarray:  # [n(n−1)/2, K]
     "Relative distances of all pairs of captions"
     n = len(generated)
-    if n < 2:
-        raise LabError(f"{n} caption", "at least two", "Give more captions.")
+    expect(n >= 2, f"{n} caption", "at least two", "Give more captions.")
     rows, columns = torch.triu_indices(n, n, 1)
     distances = []
     for block in generated.flatten(2).unbind(1):
@@ -255,8 +256,7 @@ def draw_comparison(
     rng = Random(seed)
     pool = sorted(pool, key=lambda c: (c.visual_id, c.text))
     rng.shuffle(pool)
-    if not pool:
-        raise LabError("no captions to draw from", "some of one language", "Type the sentences instead.")
+    expect(pool, "no captions to draw from", "some of one language", "Type the sentences instead.")
     if describe:
         return _described_triple(pool, describe, styles, rng)
     triples = [_pool_triple(pool, first) for first in pool[:200]]
@@ -296,10 +296,12 @@ def adapter_similarity(
     block: int | None = None,  # index among the K blocks; None: all together
 ) -> np.ndarray:  # [n, n], in [-1, 1]
     "Centred cosine of generated matrices"
-    if len(generated) < 3:
-        raise LabError(
-            f"{len(generated)} captions", "at least three, since the mean is subtracted", "Give more captions."
-        )
+    expect(
+        len(generated) >= 3,
+        f"{len(generated)} captions",
+        "at least three, since the mean is subtracted",
+        "Give more captions.",
+    )
     matrices = (generated if block is None else generated[:, block]).double()
     rows = unit_rows((matrices - matrices.mean(0)).flatten(1).numpy())
     return (rows @ rows.T).clip(-1, 1)
@@ -334,8 +336,6 @@ def variation_share(
     "Share of the variation of generated matrices that a label explains"
     groups, index = np.unique(np.asarray(labels, dtype=str), return_inverse=True)
     n, n_blocks = generated.shape[:2]
-    if len(index) != n:
-        raise LabError(f"{len(index)} labels for {n} captions", "one per caption", "Take both from the same captions.")
     x = generated.double().flatten(2).numpy()
     x = x - x.mean(0)
     means = np.stack([x[index == i].mean(0) for i in range(len(groups))])

@@ -20,7 +20,7 @@ from ..backbone.towers import captions_in_batches
 from ..contracts import LabError, RetrievalMethod
 from ..corpora.captions import clean_text, recognise_language
 from ..corpora.languages import language_code
-from ..foundation import progress_bar
+from ..foundation import expect, progress_bar
 from ..training.recipes import load_run
 
 # %% ../../nbs/5_evaluation/90_benchmarks.ipynb #b552a818
@@ -28,12 +28,12 @@ def viewable(
     method: RetrievalMethod,  # trained
 ) -> RetrievalMethod:  # the same
     "Raise an error unless the method scores by the cosine of embeddings"
-    if not method.by_cosine:
-        raise LabError(
-            f"{method.name}, whose score is not the cosine",
-            "a method that compares embeddings by their cosine",
-            "Evaluate it with dasd_lab.evaluation.retrieval.evaluate.",
-        )
+    expect(
+        method.by_cosine,
+        f"{method.name}, whose score is not the cosine",
+        "a method that compares embeddings by their cosine",
+        "Evaluate it with dasd_lab.evaluation.retrieval.evaluate.",
+    )
     return method
 
 
@@ -51,12 +51,12 @@ def one_of(
     "A language that the method reads; an error for any other"
     code = language_code(language)
     readable = read_languages(method)
-    if code not in readable:
-        raise LabError(
-            f"the language {language!r}",
-            f"one of {', '.join(readable)}",
-            "Choose one of them, or train a method for that language.",
-        )
+    expect(
+        code in readable,
+        f"the language {language!r}",
+        f"one of {', '.join(readable)}",
+        "Choose one of them, or train a method for that language.",
+    )
     return code
 
 
@@ -82,19 +82,19 @@ class ClipView(nn.Module):
         self.method = viewable(method)
         self.language = one_of(method, language)
         self.source = self.language == method.backbone.source_language
-        if not self.source and not hasattr(method, "features"):
-            raise LabError(
-                f"{method.name}, which encodes captions but not token ids",
-                "a method with `features(ids, end_index, language)`",
-                "Use SentenceView.",
-            )
+        expect(
+            self.source or hasattr(method, "features"),
+            f"{method.name}, which encodes captions but not token ids",
+            "a method with `features(ids, end_index, language)`",
+            "Use SentenceView.",
+        )
         self.pieces = method.backbone.tokenizer if self.source else method.tokenizer
-        if self.pieces is None:
-            raise LabError(
-                "a method without a tokenizer",
-                "one that encodes captions",
-                "Import the checkpoint again with --tokenizer tokenizer.json.",
-            )
+        expect(
+            self.pieces is not None,
+            "a method without a tokenizer",
+            "one that encodes captions",
+            "Import the checkpoint again with --tokenizer tokenizer.json.",
+        )
 
     @property
     def context_length(self) -> int:
@@ -125,8 +125,12 @@ class ClipView(nn.Module):
         context_length: int | None = None,  # for open_clip; only the tower's own is allowed
     ) -> Tensor:  # [N, context_length] int64
         "Captions as token ids with end token and padding"
-        if context_length not in (None, self.context_length):
-            raise LabError(f"context_length={context_length}", f"{self.context_length}", "Leave it out.")
+        expect(
+            context_length in (None, self.context_length),
+            f"context_length={context_length}",
+            f"{self.context_length}",
+            "Leave it out.",
+        )
         captions = [texts] if isinstance(texts, str) else texts
         ids, end_index = self.pieces([tidy(c) for c in captions], self.context_length, self.context_length)
         ambiguous = (self.end_index(ids) != end_index).nonzero()[:, 0].tolist()
@@ -147,12 +151,12 @@ class ClipView(nn.Module):
         last = ((ids != pad) * torch.arange(1, length + 1, device=ids.device)).amax(1) - 1
         if pad == end:
             last = last + 1
-        if (ids.gather(1, last.clamp(0, length - 1)[:, None]) != end).any():
-            raise LabError(
-                "token ids with a row that has no end token",
-                "token ids from this view's `tokenizer`",
-                "Do not truncate or change them.",
-            )
+        expect(
+            (ids.gather(1, last.clamp(0, length - 1)[:, None]) == end).all(),
+            "token ids with a row that has no end token",
+            "token ids from this view's `tokenizer`",
+            "Do not truncate or change them.",
+        )
         return last
 
     def encode_text(
@@ -305,10 +309,13 @@ class SentenceView:
     ):  # for one sentence or image, its embedding alone
         "Embeddings of sentences or images, as in `SentenceTransformer.encode`"
         unsupported = {k: v for k, v in options.items() if k not in _OPTIONS or v != _OPTIONS[k]}
-        if unsupported:
-            raise LabError(f"encode with {unsupported}", f"plain embeddings: {_OPTIONS}", "Leave it out.")
-        if isinstance(inputs, Mapping):
-            raise LabError("a dictionary", "a sentence, an image, or a list of them", "Give the text or the image.")
+        expect(not unsupported, f"encode with {unsupported}", f"plain embeddings: {_OPTIONS}", "Leave it out.")
+        expect(
+            not isinstance(inputs, Mapping),
+            "a dictionary",
+            "a sentence, an image, or a list of them",
+            "Give the text or the image.",
+        )
         if prompt or prompt_name:
             warnings.warn("This model was trained without prompts: the prompt is ignored.", stacklevel=2)
         if device is not None:
@@ -393,12 +400,12 @@ class MtebView:
         language = None
         for batch in inputs:
             given = {k: batch[k] for k in ("text", "image") if any(v is not None for v in batch.get(k, ()))}
-            if len(given) != 1:
-                raise LabError(
-                    f"a batch of {task_metadata.name} with {', '.join(given) or sorted(batch)}",
-                    "sentences alone, or images alone",
-                    "Choose a task from text to image, or from image to text.",
-                )
+            expect(
+                len(given) == 1,
+                f"a batch of {task_metadata.name} with {', '.join(given) or sorted(batch)}",
+                "sentences alone, or images alone",
+                "Choose a task from text to image, or from image to text.",
+            )
             if "text" in given:
                 language = self.language_of(task_metadata, hf_subset)
             parts.append(self.view.vectors(*given.values(), language, batch_size))

@@ -30,6 +30,7 @@ from dasd_lab.evaluation.retrieval import (
     retrieval_figures,
     split_columns,
 )
+from ..foundation import expect
 from ..presets import list_presets, load_preset, plain, read_json, settings, vary
 from ..training.logging import read_log, read_progress
 from ..training.runs import load_method
@@ -129,10 +130,12 @@ def read_run(
     manifest = read_json(method_folder / "manifest.json", optional=True)
     log = read_log(folder)
     has_card = bool(read_json(folder / "card.json", optional=True))
-    if not (manifest.get("kind") == "method" or has_card or log or (folder / "run.json").is_file()):
-        raise LabError(
-            f"{folder}, which holds no run", "a folder with card.json, log.jsonl or a saved method", "Check the path."
-        )
+    expect(
+        manifest.get("kind") == "method" or has_card or log or (folder / "run.json").is_file(),
+        f"{folder}, which holds no run",
+        "a folder with card.json, log.jsonl or a saved method",
+        "Check the path.",
+    )
     card = run_card(folder)
     preset = read_json(folder / "preset.json", optional=True) or _card_preset(card or manifest)
     nested = _run_settings(manifest, card, preset)
@@ -158,8 +161,7 @@ def run_folders(
 ) -> list[Path]:
     "Runs in a folder, the newest last"
     root = Path(root)
-    if not root.is_dir():
-        raise LabError(f"no folder {root}", "a run, or a folder of runs", "Check the path.")
+    expect(root.is_dir(), f"no folder {root}", "a run, or a folder of runs", "Check the path.")
     runs = sorted(filter(_is_run, root.iterdir()), key=lambda f: (f.stat().st_mtime, f.name))
     if _is_run(root):
         return [root] + [f for f in runs if f.name != "method"]
@@ -170,15 +172,13 @@ def load_record(
     record: RunRecord,  # of a finished run
 ) -> RetrievalMethod:
     "The method of a run, with its backbone"
-    if record.folder is None:
-        raise LabError(f"{record.name}, which has no folder", "a run in a folder", "Give the method itself.")
     method_folder, backbone_folder = run_parts(record.folder)
-    if not (method_folder / "model.safetensors").is_file():
-        raise LabError(
-            f"{record.folder} without weights, state: {record.state}",
-            "a finished run",
-            "Wait until training has finished, or compare only its curves.",
-        )
+    expect(
+        (method_folder / "model.safetensors").is_file(),
+        f"{record.folder} without weights, state: {record.state}",
+        "a finished run",
+        "Wait until training has finished, or compare only its curves.",
+    )
     return load_method(method_folder, load_backbone(backbone_folder))
 
 # %% ../../nbs/5_evaluation/50_comparison.ipynb #d45f3747
@@ -269,12 +269,6 @@ def scene_hits(
 ) -> tuple[np.ndarray, np.ndarray]:  # hits and queries, both [6, S]; S images with captions, in gallery order
     "Hits and queries of each scene for the six recalls"
     scenes, index = np.unique(np.asarray(positives), return_inverse=True)
-    if len(ranks.image_to_text) != len(scenes):
-        raise LabError(
-            f"{len(ranks.image_to_text)} image ranks for {len(scenes)} scenes with captions",
-            "the same number of each",
-            "Give the positives that the ranks were computed with.",
-        )
     n_captions = np.bincount(index).astype(float)
     of_captions = [np.bincount(index, ranks.text_to_image.numpy() < k) for k in CUTOFFS]
     of_images = [(ranks.image_to_text.numpy() < k).astype(float) for k in CUTOFFS]
@@ -286,8 +280,7 @@ def _recall_rows(metric: str) -> list[int]:
     "Which of the six recalls a metric is the mean of"
     if metric == "mean_recall":
         return list(range(6))
-    if metric not in RECALLS:
-        raise LabError(f"{metric!r}", f"one of {[*RECALLS, 'mean_recall']}", "Choose one of them.")
+    expect(metric in RECALLS, f"{metric!r}", f"one of {[*RECALLS, 'mean_recall']}", "Choose one of them.")
     return [RECALLS.index(metric)]
 
 
@@ -453,14 +446,15 @@ class MethodComparison:
         language: str,  # ISO 639
     ) -> Results:  # of this one language, with ranks
         "Ranks of one method in one language, computed once"
-        if name not in self.methods:
-            raise LabError(f"a run {name!r}", f"one of {list(self.methods)}", "Add it to the comparison first.")
-        if language not in self.reads(name):
-            raise LabError(
-                f"{name} in {language!r}",
-                f"one of {list(self.reads(name))}",
-                "Choose a language that it reads and the corpus has.",
-            )
+        expect(
+            name in self.methods, f"a run {name!r}", f"one of {list(self.methods)}", "Add it to the comparison first."
+        )
+        expect(
+            language in self.reads(name),
+            f"{name} in {language!r}",
+            f"one of {list(self.reads(name))}",
+            "Choose a language that it reads and the corpus has.",
+        )
         if (name, language) not in self._results:
             method = self.methods[name]
             captions = self.captions(language)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 
-from ..contracts import LabError
+from ..foundation import expect
 
 # %% ../../nbs/5_evaluation/77_expression_groups.ipynb #e7a00006
 # names of the groups as in the paper's Figure 3(b)
@@ -48,12 +48,12 @@ def expression_groups(
     language: str,  # one of `expression_group_languages`
 ) -> GroupedSentences:
     "Sentences about everyday scenes in four kinds of expression, written for the test; topics do not predict groups"
-    if language not in _sentences():
-        raise LabError(
-            f"groups of expression in {language!r}",
-            f"one of {expression_group_languages()}",
-            "Choose one of them, or add sentences to evaluation/expression_groups.json.",
-        )
+    expect(
+        language in _sentences(),
+        f"groups of expression in {language!r}",
+        f"one of {expression_group_languages()}",
+        "Choose one of them, or add sentences to evaluation/expression_groups.json.",
+    )
     rows = _sentences()[language]
     columns = (tuple(row[name] for row in rows) for name in ("text", "group", "topic"))
     return GroupedSentences(*columns)

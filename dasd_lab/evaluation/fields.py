@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..contracts import Caption, LabError, RetrievalMethod, cosine_scores, evaluating
-from ..corpora.published.flickr8k import Flickr8k
+from ..contracts import Caption, RetrievalMethod, cosine_scores, evaluating
 from .retrieval import caption_positives, rank, retrieval_figures, split_columns
+from ..foundation import expect
 
 # %% ../../nbs/5_evaluation/82_fields.ipynb #92e965a6
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class FieldTest:
 
 
 def _english_of(
-    corpus: Flickr8k, split: str, field: str, captions: Sequence[Caption]
+    corpus, split: str, field: str, captions: Sequence[Caption]
 ) -> list[Caption]:  # those that were translated, else as many of a picture as the field has
     "English captions to compare a field with"
     about = corpus.fields[field]
@@ -51,23 +51,25 @@ def _english_of(
 
 
 def field_test(
-    corpus: Flickr8k,  # with the field
+    corpus,  # with fields of captions, such as `corpora.published.flickr8k.Flickr8k`
     field: str,  # its name
     split: str = "test",  # of the corpus
 ) -> FieldTest:
     "The test of one field"
     captions = corpus.field_captions(split, field)
-    if not captions:
-        raise LabError(
-            f"{corpus.name}, {split}: no captions in the field {field!r}", "a field with some", "Choose another field."
-        )
+    expect(
+        captions,
+        f"{corpus.name}, {split}: no captions in the field {field!r}",
+        "a field with some",
+        "Choose another field.",
+    )
     about = corpus.fields[field]
     english = _english_of(corpus, split, field, captions)
     return FieldTest(field, about.language, about.made, bool(about.translates), captions, english)
 
 
 def usual_fields(
-    corpus: Flickr8k,  # its fields are chosen from
+    corpus,  # its fields are chosen from
     languages: Sequence[str],  # ISO 639
     split: str = "test",  # of the corpus
 ) -> list[str]:  # names
@@ -99,7 +101,7 @@ def english_recall(
 @torch.no_grad()
 def field_figures(
     method: RetrievalMethod,  # encodes and scores
-    corpus: Flickr8k,  # with the fields
+    corpus,  # with the fields
     fields: Sequence[str],  # names; those in languages that the method does not read are left out
     split: str = "test",  # of the corpus
     known: Mapping[str, Tensor] | None = None,  # columns of the pictures, see `retrieval.split_columns`

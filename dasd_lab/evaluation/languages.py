@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from ..backbone.towers import Backbone
-from ..contracts import LabError, RetrievalMethod
+from ..contracts import RetrievalMethod
 from ..corpora.catalog import Corpus
 from .retrieval import available_origin, evaluate
+from ..foundation import expect
 from ..smalr.encoder import SMALR
 from ..training.parameters import TowerSizes, method_shapes
 
@@ -30,12 +31,12 @@ class LanguageFigures:
     about: dict = field(default_factory=dict)  # see `Results`
 
     def __post_init__(self):
-        if not self.mR or set(self.human) - set(self.mR):
-            raise LabError(
-                f"mR of {list(self.mR)} with human captions in {list(self.human)}",
-                "at least one language, and mR of each language with human captions",
-                "Give mR of all languages.",
-            )
+        expect(
+            self.mR and set(self.human) <= set(self.mR),
+            f"mR of {list(self.mR)} with human captions in {list(self.human)}",
+            "at least one language, and mR of each language with human captions",
+            "Give mR of all languages.",
+        )
 
     @property
     def A(self) -> float:

@@ -26,10 +26,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ..backbone.towers import attention, captions_in_batches
+from ..backbone.towers import attention
 from ..contracts import Caption, LabError, RetrievalMethod
 from .probes import feature_array
-from ..foundation import extra
+from ..foundation import expect, extra
 from ..presets import read_json
 from ..storage import read_tensors, sha256, write_json, write_tensors
 
@@ -68,49 +68,27 @@ def _feature_widths(method: RetrievalMethod) -> list[int]:
         return [method.disentangler.agnostic_width, method.backbone.embed_dim]
     return [method.backbone.embed_dim]
 
-
-class _Progress:
-    "Counts encoded captions and reports the share"
-
-    def __init__(self, n: int, report: Callable[[float, str], None]):
-        self.n = n
-        self.done = 0
-        self.report = report
-
-    def counting(self, encode: Callable) -> Callable:
-        "The encoder, reporting after each batch"
-
-        def counted(texts):
-            encoded = encode(texts)
-            self.done += len(texts)
-            self.report(self.done / self.n, f"{self.done:,} of {self.n:,} captions encoded")
-            return encoded
-
-        return counted
-
-
-def _no_report(share: float, text: str) -> None:
-    "Default of `report`"
-
 # %% ../../nbs/5_evaluation/30_maps.ipynb #2bd8dcdf
 @torch.inference_mode()
 def caption_features(
     method: RetrievalMethod,  # trained
     captions: Sequence[Caption],  # n captions in languages of the method
     batch_size: int = 256,  # captions per batch
-    report: Callable[[float, str], None] = _no_report,  # receives the share done and a message
+    report: Callable[[float, str], None] = lambda share, text: None,  # receives the share done and a message
 ) -> dict[str, np.ndarray]:  # name → [n, D] float32
     "Features of captions, computed in batches of one language"
-    if not captions:
-        raise LabError("no captions", "at least one", "Choose other languages or images.")
+    expect(captions, "no captions", "at least one", "Choose other languages or images.")
     widths = _feature_widths(method)
     features = np.empty((len(captions), sum(widths)), np.float32)
-    progress = _Progress(len(captions), report)
+    done = 0
     for language in dict.fromkeys(c.language for c in captions):
+        encode = _feature_encoder(method, language)
         rows = [i for i, c in enumerate(captions) if c.language == language]
-        encode = progress.counting(_feature_encoder(method, language))
-        texts = [captions[i].text for i in rows]
-        features[rows] = captions_in_batches(encode, texts, sum(widths), batch_size).numpy()
+        for start in range(0, len(rows), batch_size):
+            part = rows[start : start + batch_size]
+            features[part] = encode([captions[i].text for i in part]).float().cpu().numpy()
+            done += len(part)
+            report(done / len(captions), f"{done:,} of {len(captions):,} captions encoded")
     parts = np.split(features, np.cumsum(widths)[:-1], axis=1)
     return dict(zip(feature_names(method), parts))
 
@@ -216,10 +194,8 @@ def draw_map(
     from threadpoolctl import threadpool_limits
 
     x = standardised(features)
-    if spec.reducer not in REDUCERS:
-        raise LabError(f"a map by {spec.reducer!r}", f"one of {list(REDUCERS)}", "Choose one of them.")
-    if len(x) < 10:
-        raise LabError(f"{len(x)} captions", "at least 10 for a map", "Choose more captions or languages.")
+    expect(spec.reducer in REDUCERS, f"a map by {spec.reducer!r}", f"one of {list(REDUCERS)}", "Choose one of them.")
+    expect(len(x) >= 10, f"{len(x)} captions", "at least 10 for a map", "Choose more captions or languages.")
     start = time.perf_counter()
     with _ONE_AT_A_TIME, threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -346,8 +322,12 @@ def _kmeans(x: np.ndarray, spec: ClusterSpec) -> np.ndarray:
     from sklearn.cluster import KMeans
 
     n = len(x)
-    if not 2 <= spec.n_clusters <= n:
-        raise LabError(f"{spec.n_clusters} clusters of {n} captions", f"2 to {n}", "Change the number of clusters.")
+    expect(
+        2 <= spec.n_clusters <= n,
+        f"{spec.n_clusters} clusters of {n} captions",
+        f"2 to {n}",
+        "Change the number of clusters.",
+    )
     return KMeans(spec.n_clusters, n_init=5, random_state=spec.seed).fit_predict(x)
 
 
@@ -357,8 +337,7 @@ def _hdbscan(x: np.ndarray, spec: ClusterSpec) -> np.ndarray:
 
     n, width = x.shape
     size = spec.min_size or max(5, n // 50)
-    if not 2 <= size <= n:
-        raise LabError(f"clusters of at least {size} captions", f"2 to {n}", "Change the minimum size.")
+    expect(2 <= size <= n, f"clusters of at least {size} captions", f"2 to {n}", "Change the minimum size.")
     if spec.dimensions < width:
         solver = "full" if n < 2000 else "covariance_eigh"
         x = PCA(min(spec.dimensions, n), random_state=spec.seed, svd_solver=solver).fit_transform(x)
@@ -373,8 +352,7 @@ def find_clusters(
     spec: ClusterSpec = ClusterSpec(),  # settings
 ) -> np.ndarray:  # [n] cluster from 0, the largest first; −1: none
     "Cluster of each caption"
-    if spec.method not in _CLUSTERINGS:
-        raise LabError(f"clusters by {spec.method!r}", "'kmeans' or 'hdbscan'", "Choose one of them.")
+    expect(spec.method in _CLUSTERINGS, f"clusters by {spec.method!r}", "'kmeans' or 'hdbscan'", "Choose one of them.")
     labels = _CLUSTERINGS[spec.method](standardised(features), spec)
     by_size = sorted(set(labels) - {-1}, key=lambda c: (-(labels == c).sum(), c))
     position = {c: i for i, c in enumerate(by_size)}
@@ -398,20 +376,10 @@ def typical(
     return nearest
 
 # %% ../../nbs/5_evaluation/30_maps.ipynb #1d5f0617
-def _no_facts(visual_id: str) -> dict:
-    "Default of `about`"
-    return {}
-
-
-def _no_text(visual_id: str) -> str:
-    "Default of `english`"
-    return ""
-
-
 def caption_facts(
     captions: Sequence[Caption],  # n
-    about: Callable[[str], Mapping] = _no_facts,  # image id → facts, such as `corpus.facts`
-    english: Callable[[str], str] = _no_text,  # image id → an English caption, or ''
+    about: Callable[[str], Mapping] = lambda visual_id: {},  # image id → facts, such as `corpus.facts`
+    english: Callable[[str], str] = lambda visual_id: "",  # image id → an English caption, or ''
 ) -> pd.DataFrame:  # one row per caption; cells are texts, numbers, or tuples of texts
     "Facts about each caption, without empty columns"
     rows = []
@@ -469,24 +437,18 @@ def marks(
     return table.reset_index(drop=True)
 
 # %% ../../nbs/5_evaluation/30_maps.ipynb #f8ac6a36
-def _no_gloss(index: int) -> str:
-    "Default of `gloss`"
-    return ""
-
-
 def cluster_table(
     features,  # [n, D]
     clusters: np.ndarray,  # [n]
     facts: pd.DataFrame,  # from `caption_facts`, n rows
-    gloss: Callable[[int], str] = _no_gloss,  # index of a caption → its English, or ''
+    gloss: Callable[[int], str] = lambda index: "",  # index of a caption → its English, or ''
     k: int = 3,  # typical captions per cluster
-    n_marks: int = 4,  # maximum number of marks per cluster
 ) -> pd.DataFrame:  # cluster, captions, typical (indices), gloss (sentences), marks (words)
     "Description of each cluster"
     table = marks(clusters, facts.drop(columns="characters", errors="ignore"))
     rows = []
     for cluster, members in typical(features, clusters, k).items():
-        first_marks = table[table.cluster == cluster][:n_marks]
+        first_marks = table[table.cluster == cluster][:4]
         texts = [f"{m.fact} {m.value} ({100 * m.share:.0f} %, ×{m.lift:.1f})" for m in first_marks.itertuples()]
         rows.append(
             dict(
@@ -515,7 +477,6 @@ class LabelAgreement:
 def label_agreement(
     clusters: Sequence,  # [n]
     labels: Sequence,  # [n]
-    n_shuffles: int = 20,  # for the chance level
     seed: int = 0,  # of the shuffles
 ) -> LabelAgreement:
     "Agreement of clusters with a label, and its chance level"
@@ -523,14 +484,8 @@ def label_agreement(
 
     label_codes = np.unique(np.asarray(labels), return_inverse=True)[1]
     cluster_codes = np.unique(np.asarray(clusters), return_inverse=True)[1]
-    if len(label_codes) != len(cluster_codes):
-        raise LabError(
-            f"{len(cluster_codes)} clusters, {len(label_codes)} labels",
-            "one of each per caption",
-            "Take both from the same captions.",
-        )
     rng = np.random.default_rng(seed)
-    shuffled = [rng.permutation(label_codes) for _ in range(n_shuffles)]
+    shuffled = [rng.permutation(label_codes) for _ in range(20)]
     figures = {}
     for name, score in dict(nmi=normalized_mutual_info_score, ari=adjusted_rand_score).items():
         by_chance = [score(codes, cluster_codes) for codes in shuffled]

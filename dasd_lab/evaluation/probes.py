@@ -25,7 +25,7 @@ from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from ..contracts import LabError
+from ..foundation import expect
 
 # %% ../../nbs/5_evaluation/20_probes.ipynb #73de55e0
 def feature_array(
@@ -37,16 +37,18 @@ def feature_array(
         features = features.detach().float().cpu().numpy()
     matrix = np.asarray(features, dtype=np.float64)
     matrix = matrix.reshape(len(matrix), -1)
-    if n is not None and len(matrix) != n:
-        raise LabError(
-            f"{len(matrix)} rows of features", f"{n}, one per label", "Take features and labels from the same captions."
-        )
-    if not np.isfinite(matrix).all():
-        raise LabError(
-            "features with NaN or infinite values",
-            "finite numbers",
-            "Training may have diverged: check the log of the run.",
-        )
+    expect(
+        n in (None, len(matrix)),
+        f"{len(matrix)} rows of features",
+        f"{n}, one per label",
+        "Take features and labels from the same captions.",
+    )
+    expect(
+        np.isfinite(matrix).all(),
+        "features with NaN or infinite values",
+        "finite numbers",
+        "Training may have diverged: check the log of the run.",
+    )
     return matrix
 
 
@@ -64,12 +66,12 @@ def composition_split(
 ) -> tuple[np.ndarray, np.ndarray]:  # indices for training, for testing
     "A random split with no composition on both sides"
     n_compositions = len(set(groups))
-    if n_compositions < 2:
-        raise LabError(
-            f"{n_compositions} composition",
-            "at least 2, so that some can be held out",
-            "Give the composition of each caption as groups.",
-        )
+    expect(
+        n_compositions >= 2,
+        f"{n_compositions} composition",
+        "at least 2, so that some can be held out",
+        "Give the composition of each caption as groups.",
+    )
     splitter = GroupShuffleSplit(1, test_size=test_share, random_state=seed)
     return next(splitter.split(np.zeros(len(groups)), groups=groups))
 
@@ -108,11 +110,6 @@ class Probe:
             return 0.0
         return (self.accuracy - self.chance) / (1 - self.chance)
 
-    @property
-    def above_chance(self) -> bool:
-        "Whether the whole interval lies above chance"
-        return self.low > self.chance
-
     def _repr_markdown_(self) -> str:
         return (
             f"**{100 * self.accuracy:.1f} %** ({100 * self.low:.1f}–{100 * self.high:.1f}), "
@@ -139,10 +136,10 @@ def linear_probe(
     groups = np.asarray(groups)
     x = feature_array(features, len(labels))
     train, test = composition_split(groups, test_share, seed)
-    if len(set(labels[train])) < 2:
-        raise LabError("one label only", "at least two different labels", "Choose a label that varies.")
-    if kind not in _CLASSIFIERS:
-        raise LabError(f"a probe {kind!r}", f"one of {sorted(_CLASSIFIERS)}", "Choose one of them.")
+    expect(
+        len(set(labels[train])) >= 2, "one label only", "at least two different labels", "Choose a label that varies."
+    )
+    expect(kind in _CLASSIFIERS, f"a probe {kind!r}", f"one of {sorted(_CLASSIFIERS)}", "Choose one of them.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         classifier = make_pipeline(StandardScaler(), _CLASSIFIERS[kind]()).fit(x[train], labels[train])
@@ -281,8 +278,7 @@ def leakage(
     x = feature_array(features, len(groups))
     y = feature_array(meaning, len(groups))
     train, test = composition_split(groups, test_share, seed)
-    if kind not in _REGRESSIONS:
-        raise LabError(f"a probe {kind!r}", f"one of {sorted(_REGRESSIONS)}", "Choose one of them.")
+    expect(kind in _REGRESSIONS, f"a probe {kind!r}", f"one of {sorted(_REGRESSIONS)}", "Choose one of them.")
     scale = y[train].std()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -323,12 +319,6 @@ def adapter_spread(
 ) -> pd.DataFrame:  # one row per block: mean cosine by kind of pair, and `varying`
     "Mean pairwise cosine of generated matrices within and between styles and contents"
     n, n_blocks = np.shape(generated)[:2]
-    if len(style) != n or len(content) != n:
-        raise LabError(
-            f"{n} generated matrices, {len(style)} styles, {len(content)} contents",
-            "the same number of each",
-            "Take them from the same captions.",
-        )
     drawn = np.sort(np.random.default_rng(seed).permutation(n)[:n_max])
     kinds = _pair_kinds(np.asarray(style)[drawn], np.asarray(content)[drawn])
     rows = []
@@ -369,8 +359,7 @@ def paraphrase_invariance(
     same = np.equal.outer(compositions, compositions)
     others = ~np.eye(n, dtype=bool)
     paraphrases = same & others
-    if not paraphrases.any():
-        raise LabError("no two captions of one content", "paraphrases", "Give several captions per composition.")
+    expect(paraphrases.any(), "no two captions of one content", "paraphrases", "Give several captions per composition.")
     has_paraphrase = paraphrases.any(1)
     nearest = np.where(others, cosine, -np.inf).argmax(1)
     nearest_is_paraphrase = same[np.arange(n), nearest]

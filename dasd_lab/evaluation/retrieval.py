@@ -20,7 +20,7 @@ from torch import Tensor
 from ..contracts import Caption, LabError, RetrievalMethod, evaluating
 from ..corpora.published.leaks import refuse_shared_pictures
 from ..corpora.visuals import Visuals
-from ..foundation import Origin
+from ..foundation import Origin, expect
 from ..presets import read_json
 from ..storage import whole_file, write_json
 
@@ -33,8 +33,9 @@ def gallery_slices(
     slice_size: int,  # maximum number of images in one slice
 ) -> Iterator[slice]:
     "Slices of nearly equal width that cover `n` images, none wider than `slice_size`"
-    if slice_size < 1:
-        raise LabError(f"slice_size={slice_size}", "at least 1", "Give the number of images per slice, such as 1024.")
+    expect(
+        slice_size >= 1, f"slice_size={slice_size}", "at least 1", "Give the number of images per slice, such as 1024."
+    )
     if n == 0:
         return iter(())
     n_slices = math.ceil(n / slice_size)
@@ -52,19 +53,19 @@ def slice_scores(
     sliced = {name: values[part].to(text_features.device) for name, values in visuals.items()}
     scores = score(text_features, sliced)
     expected = (len(text_features), len(sliced["features"]))
-    if tuple(scores.shape) != expected:
-        raise LabError(
-            f"scores of shape {tuple(scores.shape)}",
-            f"{expected}: one row per caption, one column per image",
-            "Check the method's `score`.",
-        )
+    expect(
+        tuple(scores.shape) == expected,
+        f"scores of shape {tuple(scores.shape)}",
+        f"{expected}: one row per caption, one column per image",
+        "Check the method's `score`.",
+    )
     n_nan = int(scores.isnan().sum())
-    if n_nan:
-        raise LabError(
-            f"{n_nan} scores that are NaN",
-            "finite scores",
-            "Look for NaN in the features: training may have diverged.",
-        )
+    expect(
+        not n_nan,
+        f"{n_nan} scores that are NaN",
+        "finite scores",
+        "Look for NaN in the features: training may have diverged.",
+    )
     return scores
 
 # %% ../../nbs/5_evaluation/10_retrieval.ipynb #8ea40906
@@ -103,18 +104,18 @@ def _checked_positives(
 ) -> Tensor:  # [Q]
     "Positives as a tensor, one per caption and each in the gallery"
     checked = torch.as_tensor(positives).long()
-    if len(checked) != n_captions or not n_captions:
-        raise LabError(
-            f"{len(checked)} positives for {n_captions} captions",
-            "one per caption, and at least one",
-            "Check the split and the language.",
-        )
-    if checked.min() < 0 or checked.max() >= n_visuals:
-        raise LabError(
-            f"positives from {int(checked.min())} to {int(checked.max())}",
-            f"0 to {n_visuals - 1}",
-            "Captions and images seem to come from different splits.",
-        )
+    expect(
+        len(checked) == n_captions and n_captions,
+        f"{len(checked)} positives for {n_captions} captions",
+        "one per caption, and at least one",
+        "Check the split and the language.",
+    )
+    expect(
+        checked.min() >= 0 and checked.max() < n_visuals,
+        f"positives from {int(checked.min())} to {int(checked.max())}",
+        f"0 to {n_visuals - 1}",
+        "Captions and images seem to come from different splits.",
+    )
     return checked
 
 # %% ../../nbs/5_evaluation/10_retrieval.ipynb #f0602f21
@@ -128,10 +129,12 @@ def rank(
     reading: Reading = "captions",  # convention for image→text with several captions per image
 ) -> Ranks:
     "Ranks in both directions, with at most `[Q, slice_size]` scores in memory; ties count against the query"
-    if reading not in ("captions", "official"):
-        raise LabError(
-            f"reading={reading!r}", "'captions' or 'official'", "See the documentation of evaluation.retrieval."
-        )
+    expect(
+        reading in ("captions", "official"),
+        f"reading={reading!r}",
+        "'captions' or 'official'",
+        "See the documentation of evaluation.retrieval.",
+    )
     n_visuals = len(visuals["features"])
     positives = _checked_positives(positives, len(text_features), n_visuals).to(text_features.device)
     parts = list(gallery_slices(n_visuals, slice_size))
@@ -328,19 +331,19 @@ def image_columns(
 
 def _checked_features(features: Tensor, n_visuals: int, split: str) -> None:
     "Raise an error unless there is one finite row of features per visual"
-    if len(features) != n_visuals:
-        raise LabError(
-            f"{len(features)} image features",
-            f"{n_visuals}, one per visual of {split!r}",
-            "Compute them on this split.",
-        )
+    expect(
+        len(features) == n_visuals,
+        f"{len(features)} image features",
+        f"{n_visuals}, one per visual of {split!r}",
+        "Compute them on this split.",
+    )
     n_bad = int((~features.isfinite().all(1)).sum())
-    if n_bad:
-        raise LabError(
-            f"{n_bad} of {len(features)} image features with NaN or infinite values",
-            "finite features of every image",
-            "Some images could not be read when the features were computed: evaluate on the corpus without them.",
-        )
+    expect(
+        not n_bad,
+        f"{n_bad} of {len(features)} image features with NaN or infinite values",
+        "finite features of every image",
+        "Some images could not be read when the features were computed: evaluate on the corpus without them.",
+    )
 
 
 def _split_captions(corpus, split: str, language: str, origin: str | None) -> list[Caption]:
@@ -382,12 +385,12 @@ def common_languages(
     "Target languages of a method that a corpus has; for a method without any, the source language"
     own = method.languages or (source_language,)
     languages = [language for language in own if language in corpus.languages]
-    if not languages:
-        raise LabError(
-            f"no language to evaluate: the method reads {list(own)}, the corpus has {list(corpus.languages)}",
-            "a language in both",
-            "Name it: evaluate(…, languages=[…]).",
-        )
+    expect(
+        languages,
+        f"no language to evaluate: the method reads {list(own)}, the corpus has {list(corpus.languages)}",
+        "a language in both",
+        "Name it: evaluate(…, languages=[…]).",
+    )
     if split:
         return [language for language in languages if corpus.all_captions(split, language)] or languages
     return languages
@@ -402,10 +405,12 @@ def _untrained_visuals(method: RetrievalMethod, corpus, split: str) -> Visuals:
 
 def _mean_over_folds(corpus, split: str, image_features, evaluated: Callable[[str], Results]) -> Results:
     "Each metric averaged over folds; images and captions are counted in all of them"
-    if image_features is not None:
-        raise LabError(
-            f"image features for the folds of {split}", "none: each fold has its own images", "Leave them out."
-        )
+    expect(
+        image_features is None,
+        f"image features for the folds of {split}",
+        "none: each fold has its own images",
+        "Leave them out.",
+    )
     folds = [evaluated(fold) for fold in corpus.folds[split]]
     first = folds[0]
     rows = {}

@@ -9,9 +9,10 @@ __all__ = ['figures_on']
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from ..contracts import LabError, RetrievalMethod
+from ..contracts import RetrievalMethod
 from ..corpora.catalog import Corpus
 from .retrieval import evaluate, split_columns
+from ..foundation import expect
 
 # %% ../../nbs/5_evaluation/65_selection.ipynb #fa2d4280
 def figures_on(
@@ -20,22 +21,22 @@ def figures_on(
     split: str = "validation",  # never 'test'; languages without captions in it are left out
 ) -> Callable[[RetrievalMethod], dict[str, float]]:  # a method → figure → its mean over the languages
     "A function that evaluates a method on validation images"
-    if split.startswith("test"):
-        raise LabError(
-            "a selection of weights by the split 'test'",
-            "'validation', or another split without reported results",
-            "Name another split.",
-        )
+    expect(
+        not split.startswith("test"),
+        "a selection of weights by the split 'test'",
+        "'validation', or another split without reported results",
+        "Name another split.",
+    )
 
     @cache
     def evaluated_languages() -> list[str]:
         found = [language for language in languages if corpus.all_captions(split, language)]
-        if not found:
-            raise LabError(
-                f"{corpus.name} without captions of {split} in {', '.join(languages)}",
-                "captions to select weights by",
-                "Train without a selection, or name another split.",
-            )
+        expect(
+            found,
+            f"{corpus.name} without captions of {split} in {', '.join(languages)}",
+            "captions to select weights by",
+            "Train without a selection, or name another split.",
+        )
         return found
 
     @cache

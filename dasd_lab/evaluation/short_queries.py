@@ -18,10 +18,11 @@ from importlib.resources import files
 import torch
 from torch import Tensor
 
-from ..contracts import LabError, RetrievalMethod, evaluating
+from ..contracts import RetrievalMethod, evaluating
 from ..corpora.captions import identifiable, recognise_language
 from ..corpora.catalog import Corpus
 from .retrieval import gallery_slices, image_columns, slice_scores, split_columns
+from ..foundation import expect
 
 # %% ../../nbs/5_evaluation/75_short_queries.ipynb #c24f0006
 KINDS = ("noun", "two_nouns", "adjective_noun", "verb_phrase")
@@ -93,18 +94,17 @@ def photograph_queries(
     language: str,  # one of `photograph_languages`
 ) -> list[ShortQuery]:
     "The queries of `short_queries.json` with the images whose captions name what they name"
-    if language not in photograph_languages():
-        raise LabError(
-            f"short queries in {language!r}",
-            f"one of {photograph_languages()}",
-            "Translate evaluation/short_queries.json.",
-        )
+    expect(
+        language in photograph_languages(),
+        f"short queries in {language!r}",
+        f"one of {photograph_languages()}",
+        "Translate evaluation/short_queries.json.",
+    )
     english = _texts_by_image(corpus, split, "en")
     own = {} if language == "en" else _texts_by_image(corpus, split, language)
-    if not english:
-        raise LabError(
-            f"{corpus.name}, {split}: no English captions by people", "some to judge by", "Choose another corpus."
-        )
+    expect(
+        english, f"{corpus.name}, {split}: no English captions by people", "some to judge by", "Choose another corpus."
+    )
     queries = []
     for kind in KINDS:
         for entry in _photograph_queries()[kind]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..contracts import Caption, LabError, RetrievalMethod
-from .theme import language_name
+from .theme import language_hint
 from .workbench import Workbench
 from ..search.queries import read_query
 
@@ -23,20 +23,15 @@ def query_note(
     text: str,  # query as typed
     method: RetrievalMethod,  # encodes the query
     language: str = "",  # ISO 639; empty: detect
+    others: Sequence[RetrievalMethod] = (),  # whose languages are recognised too
 ) -> str:  # empty for an empty query; the error message for an invalid one
     "The language of a query and how it was determined"
     if not text.strip():
         return ""
     try:
-        query = read_query(text, method, language or None)
+        return language_hint(read_query(text, method, language or None, others))
     except LabError as error:
         return str(error)
-    name = language_name(query.language)
-    if not query.recognised:
-        return f"{name}, as chosen"
-    if not query.confidence:
-        return f"{name}, no words to detect a language from"
-    return f"{name}, detected ({query.confidence:.0%})"
 
 
 def written_captions(

@@ -4,19 +4,17 @@
 
 # %% auto #0
 __all__ = ['COLOURS', 'SEQUENTIAL', 'DIVERGING', 'MARK', 'MISS', 'INK', 'FAINT', 'SYMBOLS', 'FONT', 'TEMPLATE', 'CSS',
-           'colour_map', 'colours_of', 'figure', 'cut', 'short', 'empty_figure', 'axis_suffix', 'panes', 'level',
-           'axis_title', 'legend_below', 'picture_address', 'language_name', 'language_hint', 'tagged', 'table_html',
-           'missing_fonts', 'missing_fonts_note']
+           'colours_of', 'colour_map', 'dressed', 'figure', 'rank_bars', 'cut', 'short', 'empty_figure', 'colour_bar',
+           'legend_below', 'picture_address', 'language_name', 'language_hint', 'tagged', 'table_html', 'web_file']
 
 # %% ../../nbs/7_apps/1_explore/0_shared/20_theme.ipynb #1438293d
 import base64
 import html
 import io
-import shutil
-import subprocess
 import textwrap
-from collections.abc import Iterable, Sequence
-from functools import cache
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
+from numbers import Integral
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -62,20 +60,20 @@ SYMBOLS = (
     "hourglass",
 )
 
-
-def colour_map(
-    values: Iterable,  # categories, in any order
-) -> dict:  # category → colour; the same categories give the same colours
-    "A colour for each category; colours repeat from the thirteenth on"
-    categories = sorted(set(values), key=str)
-    return dict(zip(categories, colours_of(len(categories))))
-
-
+# %% ../../nbs/7_apps/1_explore/0_shared/20_theme.ipynb #a59f00b9
 def colours_of(
     n: int,  # number of series
 ) -> list[str]:
     "A colour for each series, in order; colours repeat from the thirteenth on"
     return [COLOURS[i % len(COLOURS)] for i in range(n)]
+
+
+def colour_map(
+    values: Iterable,  # categories, in any order
+) -> dict:  # category → colour; the same categories give the same colours
+    "A colour for each category"
+    categories = sorted(set(values), key=str)
+    return dict(zip(categories, colours_of(len(categories))))
 
 # %% ../../nbs/7_apps/1_explore/0_shared/20_theme.ipynb #a0cf62ec
 FONT = 'system-ui, -apple-system, "Segoe UI", "Noto Sans", "Noto Sans CJK JP", "Noto Sans Arabic", sans-serif'
@@ -105,9 +103,9 @@ TEMPLATE = go.layout.Template(
     )
 )
 
-
-def figure(
-    *traces,  # plotly traces
+# %% ../../nbs/7_apps/1_explore/0_shared/20_theme.ipynb #8f5cbbbd
+def dressed(
+    fig: go.Figure,  # of plotly express, or of traces
     title: str = "",  # short title
     x: str = "",  # title of the x axis, with its unit
     y: str = "",  # title of the y axis, with its unit
@@ -115,14 +113,49 @@ def figure(
     **layout,  # further settings of the layout
 ) -> go.Figure:
     "A figure with the shared template"
-    fig = go.Figure(list(traces), dict(template=TEMPLATE, height=height))
+    titles = {f"{axis}axis_title_text": text for axis, text in (("x", x), ("y", y)) if text}
     fig.update_layout(
-        title_text=title or None,
-        xaxis_title_text=x or None,
-        yaxis_title_text=y or None,
-        margin_t=56 if title else 24,
+        template=TEMPLATE, height=height, title_text=title or None, margin_t=56 if title else 24, **titles
     )
-    return fig.update_layout(**layout)
+    return fig.update_layout(legend_title_text=None).update_layout(**layout)
+
+
+def figure(
+    *traces,  # plotly traces
+    **options,  # of `dressed`
+) -> go.Figure:
+    "A figure from traces"
+    return dressed(go.Figure(list(traces)), **options)
+
+# %% ../../nbs/7_apps/1_explore/0_shared/20_theme.ipynb #cb359256
+def rank_bars(
+    ranks: Mapping[str, int],  # of one image, by the name of the model or of the query
+    n: int,  # images that were ranked
+    title: str,  # of the figure
+    colours: Mapping[str, str] | None = None,  # by the same names
+) -> go.Figure:
+    "A bar for each rank of an image"
+    bars = go.Bar(
+        y=list(ranks),
+        x=list(ranks.values()),
+        orientation="h",
+        marker_color=[(colours or {}).get(name, COLOURS[0]) for name in ranks],
+        text=[f" {rank:,} of {n:,}" for rank in ranks.values()],
+        textposition="outside",
+        cliponaxis=False,
+        hovertemplate="%{y}: rank %{x:,}<extra></extra>",
+        width=0.6,
+        base=0,
+    )
+    return figure(
+        bars,
+        title=title,
+        x="rank (1 is best, logarithmic)",
+        height=120 + 34 * max(1, len(ranks)),
+        xaxis=dict(type="log", range=[-0.02, 1.14 * len(str(n))], dtick=1),
+        yaxis=dict(autorange="reversed"),
+        margin=dict(l=8, r=70),
+    )
 
 # %% ../../nbs/7_apps/1_explore/0_shared/20_theme.ipynb #688f83ee
 def cut(
@@ -140,7 +173,7 @@ def short(
     "A caption as a label: shortened, escaped, in a direction isolate"
     return "\u2068" + cut(text, n).replace("&", "&amp;").replace("<", "&lt;") + "\u2069"
 
-
+# %% ../../nbs/7_apps/1_explore/0_shared/20_theme.ipynb #f6039e31
 def empty_figure(
     why: str,  # reason and next step
     height: int = 120,  # pixels
@@ -156,93 +189,13 @@ def empty_figure(
         annotations=[reason | dict(text="<br>".join(lines))],
     )
 
-
-def axis_suffix(
-    pane: int,  # index of the pane
-) -> str:  # as in "xaxis2" or "y3"; empty for the first pane
-    "What plotly appends to the axis names of a pane"
-    return str(pane + 1) if pane else ""
-
-
-def _axis_settings(settings: dict | None, with_title: bool) -> dict:
-    "Settings of an axis, with or without its title"
-    return {k: v for k, v in (settings or {}).items() if with_title or k != "title"}
-
-
-def _pane_title(text: str, x: float, y: float) -> dict:
-    "Title centred above a pane"
-    return dict(text=text, x=x, y=y, xref="paper", yref="paper", xanchor="center", yanchor="bottom", showarrow=False)
-
-
-def panes(
-    cells: Sequence[Sequence[dict]],  # traces of each pane, row by row
-    columns: int,  # panes per row
-    titles: Sequence[str] = (),  # above the panes
-    x: dict | None = None,  # settings of the x axes; the title is shown below the last row
-    y: dict | None = None,  # settings of the y axes; the title is shown left of the first column
-    gaps: tuple[float, float] = (0.06, 0.2),  # between columns and rows, as a share of the figure
-    same_y: bool = False,  # share the y scale
-    square: bool = False,  # square heat map cells
-    **layout,  # passed to `figure`
-) -> go.Figure:
-    "Several panes in one figure"
-    rows = -(-len(cells) // columns)
-    width = (1 - gaps[0] * (columns - 1)) / columns
-    height = (1 - gaps[1] * (rows - 1)) / rows
-    traces = []
-    axes = {}
-    annotations = list(layout.pop("annotations", ()))
-    for i, cell in enumerate(cells):
-        row, column = divmod(i, columns)
-        left = column * (width + gaps[0])
-        top = 1 - row * (height + gaps[1])
-        in_first_column = column == 0
-        in_last_row = i + columns >= len(cells)
-        suffix = axis_suffix(i)
-        x_axis = dict(domain=[left, min(left + width, 1)], anchor="y" + suffix) | _axis_settings(x, in_last_row)
-        y_axis = dict(domain=[max(top - height, 0), top], anchor="x" + suffix) | _axis_settings(y, in_first_column)
-        if same_y and i:
-            y_axis |= dict(matches="y", showticklabels=in_first_column)
-        if square:
-            x_axis = dict(showticklabels=in_last_row) | x_axis
-            y_axis = dict(scaleanchor="x" + suffix, showticklabels=in_first_column) | y_axis
-        axes["xaxis" + suffix] = x_axis
-        axes["yaxis" + suffix] = y_axis
-        traces += [trace | dict(xaxis="x" + suffix, yaxis="y" + suffix) for trace in cell]
-        if i < len(titles):
-            annotations.append(_pane_title(titles[i], left + width / 2, top))
-    layout.setdefault("margin", dict(t=84 if layout.get("title") else 40))
-    return figure(*traces, annotations=annotations, **axes, **layout)
-
-
-def level(
-    value: float,  # y coordinate
-    panes: Sequence[int],  # indices of the panes
-) -> list[dict]:  # layout shapes
-    "A dotted horizontal line across panes"
-    lines = []
-    for pane in panes:
-        suffix = axis_suffix(pane)
-        lines.append(
-            dict(
-                type="line",
-                xref=f"x{suffix} domain",
-                yref=f"y{suffix}",
-                x0=0,
-                x1=1,
-                y0=value,
-                y1=value,
-                line=dict(color=INK, width=1, dash="dot"),
-            )
-        )
-    return lines
-
-
-def axis_title(
-    text: str,  # with its unit
+# %% ../../nbs/7_apps/1_explore/0_shared/20_theme.ipynb #6bbf5f02
+def colour_bar(
+    title: str,  # with its unit
+    **settings,  # further settings
 ) -> dict:
-    "Title of an axis in the standard size"
-    return dict(text=text, font=dict(size=13))
+    "A narrow colour bar with its title on the right"
+    return dict(thickness=12, title=dict(text=title, side="right", font_size=13), **settings)
 
 
 def legend_below(
@@ -290,147 +243,41 @@ def tagged(
     "A text with its language and direction, escaped"
     return f'<bdi lang="{html.escape(language)}" dir="{direction(language)}">{html.escape(text)}</bdi>'
 
+# %% ../../nbs/7_apps/1_explore/0_shared/20_theme.ipynb #fd2597da
+def _cell(value, digits: int) -> str:
+    "A value of a table as HTML; missing values are empty"
+    if isinstance(value, str | bool) or not pd.api.types.is_scalar(value):
+        return html.escape(str(value))
+    if pd.isna(value):
+        return ""
+    return f"{value:,}" if isinstance(value, Integral) else f"{value:,.{digits}f}"
+
 
 def table_html(
-    frame: pd.DataFrame,  # numbers and texts, which may be HTML
+    frame: pd.DataFrame,  # numbers and texts
+    raw: Sequence[str] = (),  # columns whose texts are HTML, such as those of `tagged`; others are escaped
     index: bool = False,  # show it?
-    decimals: int = 3,  # of numbers
-) -> str:  # HTML
-    "A table whose texts are left-aligned, which pandas and JupyterLab align to the right"
-    left = '<div style="text-align:left">{}</div>'.format
-    texts = [name for name, kind in frame.dtypes.items() if not is_numeric_dtype(kind)]
-    options = dict(index=index, escape=False, justify="left", float_format=f"{{:.{decimals}f}}".format)
-    return frame.to_html(formatters=dict.fromkeys(texts, left), **options)
-
-# %% ../../nbs/7_apps/1_explore/0_shared/20_theme.ipynb #15a46f1c
-def _has_font(code: str) -> bool:
-    "Whether a font on this machine covers the letters of a language's own name; True if nothing tells"
-    if not shutil.which("fc-list"):
-        return True
-    letters = " ".join(f"{ord(c):x}" for c in sorted(set(native_name(code))) if c.isalnum())
-    command = ["fc-list", f":charset={letters}", "family"]
-    return bool(subprocess.run(command, capture_output=True, text=True, timeout=20, check=False).stdout.strip())
-
-
-@cache
-def missing_fonts(
-    languages: Sequence[str],  # a tuple of ISO 639 codes
-) -> tuple[str, ...]:  # English names
-    "Languages that no font on this machine covers"
-    return tuple(english_name(code) for code in languages if not _has_font(code))
-
-
-def missing_fonts_note(
-    languages: Iterable[str],  # ISO 639 codes
-) -> str:  # empty if all languages are covered
-    "Warning about languages that no font on this machine covers"
-    names = missing_fonts(tuple(languages))
-    if not names:
-        return ""
-    return (
-        f"No installed font covers {', '.join(names)}: their text is shown as empty boxes. "
-        "Install one (Debian: fonts-noto-core, fonts-noto-cjk)."
-    )
+    digits: int = 3,  # decimal places
+    css_class: str = "",  # of the table
+) -> str:
+    "A table that scrolls where it is too wide for the page"
+    shown = frame.reset_index(names=frame.index.name or "") if index else frame
+    kinds = ["" if is_numeric_dtype(kind) else ' class="dl-text"' for kind in shown.dtypes]
+    head = "".join(f'<th scope="col"{kind}>{html.escape(str(name))}</th>' for name, kind in zip(shown, kinds))
+    rows = []
+    for values in shown.itertuples(index=False):
+        cells = [value if name in raw else _cell(value, digits) for name, value in zip(shown, values)]
+        rows.append("".join(f"<td{kind}>{cell}</td>" for kind, cell in zip(kinds, cells)))
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    table = f'<table class="{css_class}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<div class="dl-scroll" tabindex="0" style="width:0;min-width:100%">{table}</div>'
 
 # %% ../../nbs/7_apps/1_explore/0_shared/20_theme.ipynb #9023f055
-CSS = """
-.dl {
-  --dl-ink: var(--jp-ui-font-color1,#23262a);
-  --dl-line: var(--jp-border-color2,#d9dce1); --dl-card: var(--jp-layout-color1,#fff);
-  --dl-ground: var(--jp-layout-color2,#f2f4f6); --dl-accent: var(--jp-brand-color1,#1f6fb2); --dl-miss: #cc3311;
-  --dl-soft: color-mix(in srgb, var(--dl-ink) 72%, var(--dl-card));
-  --dl-mark: color-mix(in srgb, #228833 60%, var(--dl-ink));
-  color: var(--dl-ink); font: 14px/1.5 system-ui,-apple-system,"Segoe UI","Noto Sans",sans-serif;
-  max-width: 1560px; min-width: 0; padding: 4px 2px 12px; overflow: visible; box-sizing: border-box;
-}
-.dl * { box-sizing: border-box }
-.dl .widget-html-content, .dl .jupyter-widgets.widget-html-content { font: inherit; line-height: 1.5; color: inherit }
-.dl :is(.widget-html, .widget-html-content) { max-width: 100%; min-width: 0 }
-.dl h2 { font-size: 20px; font-weight: 650; margin: 0 0 2px; letter-spacing: -.01em; color: var(--dl-ink) }
-.dl h3 { font-size: 15px; font-weight: 650; margin: 0; color: var(--dl-ink) }
-.dl p { margin: 0 0 6px }
-.dl .dl-soft, .dl .dl-note { color: var(--dl-soft); font-size: 13px }
-.dl .dl-section {
-  border: 1px solid var(--dl-line); border-radius: 8px; background: var(--dl-card); padding: 12px 14px;
-  margin: 6px 0; overflow: visible; min-width: 0;
-}
-.dl .dl-section, .dl .dl-section>.widget-vbox { gap: 6px }
-.dl .dl-row { display: flex; flex-flow: row wrap; gap: 8px 12px; align-items: center; overflow: visible }
-.dl .dl-row>* { min-width: 0; margin: 0 }
-.dl .dl-message:not(:empty) {
-  border-left: 3px solid var(--dl-miss); background: var(--dl-ground); padding: 6px 12px; border-radius: 0 6px 6px 0;
-}
-.dl .jupyter-button {
-  border-radius: 6px; border: 1px solid var(--dl-line); background: var(--dl-ground); color: var(--dl-ink);
-  width: auto; padding: 0 12px; height: 32px; line-height: 30px;
-}
-.dl .jupyter-button:hover { border-color: var(--dl-accent) }
-.dl .jupyter-button.mod-primary, .dl .jupyter-button.mod-active {
-  background: var(--dl-accent); border-color: var(--dl-accent); color: #fff;
-}
-.dl :is(button, select, input, textarea, summary, a, [tabindex]):focus-visible {
-  outline: 2px solid var(--dl-accent)!important; outline-offset: 1px;
-}
-.dl .widget-tab>.lm-TabBar .lm-TabBar-tab { color: var(--dl-soft) }
-.dl .widget-tab>.lm-TabBar .lm-TabBar-tab.lm-mod-current { color: var(--dl-ink) }
-.dl .widget-tab>.lm-TabBar .lm-TabBar-tab:focus-visible { outline-offset: -3px }
-.dl .widget-dropdown, .dl .widget-inline-hbox { width: auto }
-.dl .widget-inline-hbox .widget-label { width: auto; margin-right: 6px; color: var(--dl-soft) }
-.dl select, .dl textarea, .dl input:not([type=checkbox]):not([type=range]):not([type=file]) {
-  border-radius: 6px; border: 1px solid var(--dl-line); background-color: var(--dl-card)!important;
-  color: var(--dl-ink)!important;
-}
-.dl select { appearance: auto; background-image: none!important; padding: 0 6px; height: 30px }
-.dl table { border-collapse: collapse; font-size: 13px; margin: 4px 0 }
-.dl .dl-scroll { overflow: auto; max-height: 420px; max-width: 100% }
-.dl th, .dl td {
-  padding: 3px 10px; border: 0; border-bottom: 1px solid var(--dl-line); text-align: right; vertical-align: top;
-  white-space: nowrap;
-}
-.dl th { position: sticky; top: 0; background: var(--dl-card); font-weight: 600 }
-.dl :is(th, td).dl-text { text-align: start; white-space: normal; min-width: 10em }
-.dl tr:hover td { background: var(--dl-ground) }
-.dl td.dl-best { font-weight: 650; color: var(--dl-mark) }
-.dl .js-plotly-plot { width: 100% }
-.dl .dl-plot { width: 100%; min-width: 0; margin: 0; overflow: visible }
-.dl .js-plotly-plot :is(.infolayer, .xaxislayer-above, .yaxislayer-above, .polarlayer) text {
-  fill: var(--dl-ink)!important;
-}
-.dl .widget-tab>.lm-TabBar { overflow: auto }
-.dl .widget-tab { border: 0 }
-.dl .widget-tab>.lm-TabBar .lm-TabBar-tab { flex: none; min-width: 0; padding: 0 14px }
-.dl .widget-tab>.widget-tab-contents { overflow: visible }
-.dl progress { accent-color: var(--dl-accent); width: min(420px,100%); height: 10px }
-.dl .dl-results {
-  display: grid!important; grid-template-columns: repeat(auto-fit,minmax(min(100%,220px),1fr)); gap: 0 10px;
-}
-.dl .dl-asked { display: grid!important; grid-template-columns: minmax(0,1fr); gap: 0 10px; overflow: visible }
-.dl .dl-asked>* { min-width: 0 }
-.dl .dl-asked .dl-both { grid-template-columns: minmax(0,1fr) }
-.dl .dl-asked .dl-large { width: 160px }
-.dl .dl-line { flex-flow: row nowrap; overflow-x: auto; scrollbar-width: thin; padding: 3px }
-.dl .dl-line>* { flex: none }
-.dl .dl-fold::after { content: " ▾"; content: " ▾" / "" }
-.dl .dl-fold.mod-active::after { content: " ▴"; content: " ▴" / "" }
-.dl .dl-both { display: grid!important; grid-template-columns: minmax(220px,2fr) minmax(280px,3fr); gap: 16px }
-.dl .dl-both>* { min-width: 0 }
-.dl ul.dl-grid, .dl ul.dl-told { padding: 0; margin: 0 }
-.dl ul.dl-told { margin-top: 4px }
-.dl .dl-large { width: 224px; max-width: 100%; border-radius: 8px; display: block }
-.dl ul { margin: 4px 0; padding-inline-start: 18px }
-@media(max-width:760px) {
-  .dl .dl-both { grid-template-columns: 1fr }
-  .dl .dl-section, .dl .widget-tab>.widget-tab-contents { padding: 6px }
-  .dl .widget-tab>.lm-TabBar .lm-TabBar-tab { padding: 0 clamp(5px,1.4vw,10px) }
-  .dl .dl-row { gap: 6px }
-  .dl h2, .dl h2+.dl-note { display: none }
-  .dl .dl-with-image .dl-about { order: -1 }
-}
-@media(min-width:761px) {
-  .dl .dl-asked.dl-with-image { grid-template-columns: minmax(0,3fr) minmax(300px,2fr) }
-  .dl .dl-with-image .dl-about { position: sticky; top: 0; align-self: start; max-height: 100vh; overflow: auto }
-}
-@media(prefers-reduced-motion:no-preference) {
-  .dl .dl-hit { transition: border-color .12s }
-}
-"""
+def web_file(
+    name: str,  # in `dasd_lab/explore/web`
+) -> str:
+    "A script or a style sheet of the explorers"
+    return files("dasd_lab.explore").joinpath("web", name).read_text(encoding="utf-8")
+
+
+CSS = web_file("theme.css")

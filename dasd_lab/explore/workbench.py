@@ -20,10 +20,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from PIL import Image
-from traitlets import HasTraits, List, Unicode
+from traitlets import HasTraits, List, Unicode, dlink
 
 from ..backbone.towers import Backbone, fingerprint, load_backbone
-from ..contracts import Caption, LabError, RetrievalMethod
+from ..contracts import Caption, LabError, RetrievalMethod, expect
 from ..corpora.catalog import Corpus, built_in, load_corpus
 from ..corpora.visuals import Visual
 from .pictures import corpus_pictures, installed_corpus, own_pictures, read_pictures
@@ -114,14 +114,9 @@ class Workbench(HasTraits):
     ):
         super().__init__()
         named = models if isinstance(models, Mapping) else {models.name: models}
-        if not named:
-            raise LabError("a workbench without a model", "at least one", "Load one: load_run(shipped_run()).")
-        if corpus is None and gallery is None:
-            raise LabError(
-                "neither a corpus nor a gallery",
-                "a source of images",
-                "Give corpus=load_corpus('pictograms') or gallery=Gallery(method).add(folder).",
-            )
+        expect(named, "a workbench without a model", "at least one", "Load one: load_run(shipped_run()).")
+        step = "Give corpus=load_corpus('pictograms') or gallery=Gallery(method).add(folder)."
+        expect(corpus or gallery is not None, "neither a corpus nor a gallery", "a source of images", step)
         self.corpus = corpus
         if splits is None:
             splits = ("test",) if gallery is None else ()
@@ -131,7 +126,6 @@ class Workbench(HasTraits):
         self.title = title
         self.models: dict[str, Model] = {}
         self._captioned = captioned
-        self._captions_of: dict[str, list[Caption]] | None = None  # image id → captions; None: not read yet
         self._main_method = next(iter(named.values()))
         self._gallery = gallery
         for name, method in named.items():
@@ -169,12 +163,12 @@ class Workbench(HasTraits):
     def _check_backbone(self, method: RetrievalMethod) -> None:
         "Refuse a method that cannot use the image features of the main one"
         main = self._main_method.backbone
-        if method.backbone is not main and fingerprint(method.backbone) != fingerprint(main):
-            raise LabError(
-                f"the method {method.name!r} on another backbone",
-                "one trained on the backbone that encoded these images",
-                "Open it in a workbench of its own: Workbench(method, corpus).",
-            )
+        expect(
+            method.backbone is main or fingerprint(method.backbone) == fingerprint(main),
+            f"the method {method.name!r} on another backbone",
+            "one trained on the backbone that encoded these images",
+            "Open it in a workbench of its own: Workbench(method, corpus).",
+        )
 
     def _embed(self, method: RetrievalMethod) -> Gallery:
         "The images of the splits, embedded by a method"
@@ -239,14 +233,14 @@ class Workbench(HasTraits):
         languages: Sequence[str],  # ISO 639
     ) -> dict[str, list[Caption]]:  # language → captions; empty if images have captions
         "Example queries as captions without an image, for images without captions"
-        if self.world is None or any(self._all_captions().values()):
+        if self.world is None or any(self._captions_of.values()):
             return {}
         return self.world.captions_in(languages)
 
     @property
     def main(self) -> Model:
         "The first model"
-        return next(iter(self.models.values()))
+        return self.model()
 
     @property
     def ids(self) -> list[str]:
@@ -265,20 +259,18 @@ class Workbench(HasTraits):
         name: str | None = None,  # None: the main model
     ) -> Model:
         "A model by name"
-        if name is None:
-            return self.main
-        if name not in self.models:
-            raise LabError(f"a model {name!r}", f"one of {list(self.models)}", "Add it: workbench.add(name, method).")
+        name = next(iter(self.models)) if name is None else name
+        known = f"one of {list(self.models)}"
+        expect(name in self.models, f"a model {name!r}", known, "Add it: workbench.add(name, method).")
         return self.models[name]
 
-    def _all_captions(self) -> dict[str, list[Caption]]:
-        "Captions by image id, read on first use"
-        if self._captions_of is None:
-            grouped = {id: [] for id in self.ids}
-            for caption in self._read_captions():
-                grouped.setdefault(caption.visual_id, []).append(caption)
-            self._captions_of = grouped
-        return self._captions_of
+    @cached_property
+    def _captions_of(self) -> dict[str, list[Caption]]:
+        "Captions by image id"
+        grouped: dict[str, list[Caption]] = {id: [] for id in self.ids}
+        for caption in self._read_captions():
+            grouped.setdefault(caption.visual_id, []).append(caption)
+        return grouped
 
     def _read_captions(self) -> Iterable[Caption]:
         "Captions of the corpus; without a corpus, those of the gallery"
@@ -295,7 +287,7 @@ class Workbench(HasTraits):
         origin: str | None = None,  # human | mt | mllm; None: all
     ) -> list[Caption]:
         "Captions of one image"
-        captions = self._all_captions().get(visual_id, ())
+        captions = self._captions_of.get(visual_id, ())
         return [c for c in captions if language in (None, c.language) and origin in (None, c.origin)]
 
     def alt(
@@ -303,11 +295,8 @@ class Workbench(HasTraits):
         visual_id: str,  # image of the workbench
     ) -> str:
         "Alternative text: a caption in the source language, else any caption, else the id"
-        captions = self.captions(visual_id)
         source = self.main.method.backbone.source_language
-        for caption in captions:
-            if caption.language == source:
-                return caption.text
+        captions = self.captions(visual_id, source) or self.captions(visual_id)
         return captions[0].text if captions else visual_id
 
     def address(
@@ -363,19 +352,10 @@ class Workbench(HasTraits):
     ) -> list[Caption]:
         "Random captions, evenly over the languages that have any; without captions, example queries without an image"
         languages = list(languages or self.main.method.languages)
-        pools = {}
-        for language in languages:
-            pool = [c for id in self.ids for c in self.captions(id, language, origin)]
-            if pool:
-                pools[language] = pool
-        pools = pools or self.example_captions(languages)
-        if not pools:
-            of_origin = f" of origin {origin!r}" if origin else ""
-            raise LabError(
-                f"no captions{of_origin} in {', '.join(languages)}",
-                "images with captions",
-                "Give a corpus, or add captions to the gallery.",
-            )
+        found = {code: [c for id in self.ids for c in self.captions(id, code, origin)] for code in languages}
+        pools = {code: pool for code, pool in found.items() if pool} or self.example_captions(languages)
+        given = f"no captions of origin {origin or 'any'!r} in {', '.join(languages)}"
+        expect(pools, given, "images with captions", "Give a corpus, or add captions to the gallery.")
         rng = np.random.default_rng(seed)
         drawn = []
         for k, pool in enumerate(pools.values()):
@@ -387,13 +367,13 @@ class Workbench(HasTraits):
     @cached_property
     def facets(self) -> pd.DataFrame:
         "One row per image: split, facts from the corpus (place, object …), languages of the captions"
-        rows = {id: {} for id in self.ids}
+        rows: dict[str, dict] = {id: {} for id in self.ids}
         for split in self.splits:
             for id in self.corpus.visuals(split).ids:
                 rows[id] = dict(split=split) | self.corpus.facts(id)
-        languages = {id: tuple(dict.fromkeys(c.language for c in self.captions(id))) for id in self.ids}
-        if any(languages.values()):
-            rows = {id: row | dict(language=languages[id]) for id, row in rows.items()}
+        captioned = rows if any(self._captions_of.values()) else {}
+        for id, row in captioned.items():
+            row["language"] = tuple(dict.fromkeys(c.language for c in self.captions(id)))
         return pd.DataFrame.from_dict(rows, orient="index")
 
     def choices(
@@ -401,11 +381,8 @@ class Workbench(HasTraits):
         facet: str,  # a column of `facets`
     ) -> list[str]:  # sorted; empty for an unknown facet
         "Values of a facet"
-        values = set()
-        for cell in self.facets.get(facet, ()):
-            several = cell if isinstance(cell, tuple) else (cell,)
-            values.update(v for v in several if isinstance(v, str))
-        return sorted(values)
+        values = self.facets[facet].explode() if facet in self.facets else []
+        return sorted({value for value in values if isinstance(value, str)})
 
     def among(
         self,
@@ -414,29 +391,18 @@ class Workbench(HasTraits):
         "Images that match all filters"
         wanted = {facet: value for facet, value in filters.items() if value}
         unknown = [facet for facet in wanted if facet not in self.facets]
-        if unknown:
-            raise LabError(
-                f"a filter by {unknown}",
-                f"some of {list(self.facets)}",
-                "Remove it, or give a corpus that has this fact.",
-            )
+        expect(not unknown, f"a filter by {unknown}", f"some of {list(self.facets)}", "Remove the filter.")
         if not wanted:
             return None
-        keep = np.ones(len(self.facets), dtype=bool)
+        kept = set(self.ids)
         for facet, value in wanted.items():
-            keep &= np.array([_has_value(cell, value) for cell in self.facets[facet]], dtype=bool)
-        return [id for id, kept in zip(self.ids, keep) if kept]
+            values = self.facets[facet].explode()  # a cell can have several
+            kept &= set(values.index[values == value])
+        return [id for id in self.ids if id in kept]
 
     def __repr__(self):
         names = ", ".join(repr(name) for name in self.models)
         return f"Workbench: {len(self.ids):,} images, {names}"
-
-
-def _has_value(cell, value: str) -> bool:
-    "Whether a cell of `facets` is a value, or a tuple that contains it"
-    if isinstance(cell, tuple):
-        return value in cell
-    return value == cell
 
 # %% ../../nbs/7_apps/1_explore/0_shared/10_workbench.ipynb #c4ff1799
 # the same queries in every language
@@ -734,8 +700,8 @@ def world_workbench(
     pictures: str | Path | None = None,  # for photographs: a folder, or a gallery on disk; None: see `own_pictures`
 ) -> Workbench:
     "The workbench of a world"
-    if name not in open_worlds():
-        raise LabError(f"a world {name!r}", f"one of {open_worlds()}", "Choose one whose model is there.")
+    known = f"one of {open_worlds()}"
+    expect(name in open_worlds(), f"a world {name!r}", known, "Choose one whose model is there.")
     if name == "pictograms":
         return _scenes_workbench()
     models = world_models(name)
@@ -779,8 +745,12 @@ class State(HasTraits):
     "Observable state of an explorer; knows no widget"
 
     message = Unicode()  # error or warning for the user; empty if there is none
+    busy = Unicode()  # what the workbench does that takes long; empty: nothing
+    available = List(Unicode())  # names of the models that the explorer can show
+    model = Unicode()  # name of the selected one; empty: there is none
     workbench: Workbench
     needs_captions = False  # whether it shows captions of images rather than the images themselves
+    missing = LabError("no model", "a trained run", "Add one: workbench.add(name, method).")  # if there is no model
 
     def __init__(
         self,
@@ -790,6 +760,35 @@ class State(HasTraits):
         bench = first_workbench() if workbench is None else workbench
         self.workbench = bench.captioned if self.needs_captions else bench
         super().__init__(**traits)
+        dlink((self.workbench, "status"), (self, "busy"))
+        self.workbench.observe(lambda _: self.offer_models(), "names")
+        self.offer_models()
+
+    def suits(
+        self,
+        method: RetrievalMethod,  # of the workbench
+    ) -> bool:
+        "Whether the explorer can show a method"
+        return True
+
+    def offer_models(self) -> None:
+        "Select the first suitable model if the selected one is not there"
+        self.available = [name for name, model in self.workbench.models.items() if self.suits(model.method)]
+        if self.model not in self.available:
+            self.model = next(iter(self.available), "")
+
+    @property
+    def source(self) -> Model:
+        "The selected model"
+        if not self.model:
+            raise self.missing
+        return self.workbench.model(self.model)
+
+    def set_together(self, **traits) -> None:
+        "Set several traits before their observers are called"
+        with self.hold_trait_notifications():
+            for name, value in traits.items():
+                setattr(self, name, value)
 
 
 def shows_messages(
@@ -810,7 +809,7 @@ def shows_messages(
             except LabError as e:
                 error = str(e)
         texts = dict.fromkeys(str(w.message) for w in caught if w.category is UserWarning)
-        self.message = error or " ".join(texts)
+        self.message = error or " ".join(texts) or self.message
         return result
 
     return wrapper

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import yaml
 
 from ..corpora.by_machine.translators import Translator
-from ..foundation import LabError
-from .grammar import MODIFIERS, Language, Segment, finish, languages, load_language
+from ..foundation import expect
+from .grammar import MODIFIERS, Language, Noun, Segment, finish, languages, load_language
 
 # %% ../../nbs/1_corpora/6_pictograms/70_gloss.ipynb #eb9e330d
 class GlossedWord(NamedTuple):
@@ -68,12 +68,8 @@ def _tokens(
 ) -> list[_Token]:
     "Split a sentence into tokens"
     text = _VOWELS.sub("", unicodedata.normalize("NFC" if spaced else "NFKC", text))
-    tokens = []
-    for word in (_SPACED if spaced else _UNSPACED).findall(text):
-        if word not in _IGNORED:
-            form = _western(word) if word.isdecimal() else word.casefold()
-            tokens.append(_Token(form, word))
-    return tokens
+    words = [word for word in (_SPACED if spaced else _UNSPACED).findall(text) if word not in _IGNORED]
+    return [_Token(_western(word) if word.isdecimal() else word.casefold(), word) for word in words]
 
 # %% ../../nbs/1_corpora/6_pictograms/70_gloss.ipynb #4207443a
 def _without_accents(form: str) -> str:
@@ -103,40 +99,35 @@ class Lexicon:
     entries: dict[tuple[str, ...], tuple[Reading, ...]]  # forms → readings
     reach: dict[str, int]  # first form → length of the longest entry
     plain: dict[str, str]  # form without accents → form
-    split: dict[str, list[str]]  # contraction → its parts
-    clitics: dict[str, list[str]]  # prefixes written together with the next word
-    spelt: dict[str, str]  # other spellings: oe for ö
+    extra: dict  # sections of gloss.yaml
     after: bool  # adjectives follow their noun
 
     @property
     def spaced(self) -> bool:
         return bool(self.language.join)
 
-    def knows(self, form: str) -> bool:
-        return form in self.reach
-
     def __repr__(self):
         return f"Lexicon({self.language.code!r}, {len(self.entries):,} entries)"
 
-# %% ../../nbs/1_corpora/6_pictograms/70_gloss.ipynb #fea2baab
-@lru_cache
-def _extra() -> dict:  # language → section → entries
-    "Words beyond the grammars"
-    file = files("dasd_lab") / "pictograms" / "languages" / "gloss.yaml"
-    return yaml.safe_load(file.read_text(encoding="utf-8"))
 
-# %% ../../nbs/1_corpora/6_pictograms/70_gloss.ipynb #7a60d7af
+@lru_cache
+def _extra(code: str) -> dict:  # section → entries
+    "Words of a language beyond its grammar"
+    file = files("dasd_lab") / "pictograms" / "languages" / "gloss.yaml"
+    lists = dict.fromkeys(("articles", "particles"), ())
+    tables = dict.fromkeys(("quantifiers", "adjectives", "relations", "words", "spelt", "split", "clitics"), {})
+    return lists | tables | yaml.safe_load(file.read_text(encoding="utf-8")).get(code, {})
+
+
 def gloss_languages() -> list[str]:
     "Codes of the languages that `to_english` reads, English first"
     return languages(True)
 
-# %% ../../nbs/1_corpora/6_pictograms/70_gloss.ipynb #a25becdb
+
 def _leaves(table) -> Iterator[str]:
     "All texts of a nested table"
-    if isinstance(table, dict):
-        table = list(table.values())
-    if isinstance(table, list):
-        for item in table:
+    if isinstance(table, dict | list | tuple):
+        for item in table.values() if isinstance(table, dict) else table:
             yield from _leaves(item)
     elif table:
         yield str(table)
@@ -152,32 +143,25 @@ def _inflected(stem: str, language: Language) -> Iterator[str]:
     yield stem[:-1]
 
 # %% ../../nbs/1_corpora/6_pictograms/70_gloss.ipynb #dfda0af1
-def _count(slots: set[tuple[str, str]], language: Language, bound: bool) -> str:  # '1', '2' or '+'
-    "Count of a noun form from its (number class, case) slots"
-    first_case = language.cases[0]
-    number_classes = {number for number, case in slots if (case != first_case) == bound}
-    if not number_classes:
-        number_classes = {number for number, _ in slots}
-    counts_of_class = []
-    for number in number_classes:
-        counts_of_class.append([count for count, name in language.data["numbers"].items() if name == number])
-    if any("1" in counts for counts in counts_of_class):
+def _count(noun: Noun, form: str, language: Language, bound: bool) -> str:  # '1', '2' (dual) or '+'
+    "How many a noun form means, in the first case, or `bound` in the others"
+    numbers = language.data["numbers"]
+    slots = [slot for slot, other in noun.forms.items() if other == form]
+    classes = {number for number, case in slots if (case != language.cases[0]) == bound} or {n for n, _ in slots}
+    if numbers["1"] in classes:
         return "1"
-    return "2" if ["2"] in counts_of_class else "+"
+    is_dual = list(numbers.values()).count(numbers["2"]) == 1
+    return "2" if is_dual and numbers["2"] in classes else "+"
 
-# %% ../../nbs/1_corpora/6_pictograms/70_gloss.ipynb #13251bef
+
 def _noun_readings(language: Language) -> Iterator[tuple[str, Reading]]:
     "All forms of all nouns"
-    english = load_language("en").nouns
     for key, synonyms in language.nouns.items():
-        singular = english[key][0].forms["sg", "nom"]
-        plural = english[key][0].forms["pl", "nom"]
+        singular, plural = (load_language("en").nouns[key][0].forms[number, "nom"] for number in ("sg", "pl"))
         for noun in synonyms:
             for form in dict.fromkeys(noun.forms.values()):
-                slots = {slot for slot, other in noun.forms.items() if other == form}
-                count = _count(slots, language, False)
-                bound = _count(slots, language, True)
-                yield form, Reading("noun", singular, key, plural, count, bound)
+                counts = (_count(noun, form, language, bound) for bound in (False, True))
+                yield form, Reading("noun", singular, key, plural, *counts)
 
 # %% ../../nbs/1_corpora/6_pictograms/70_gloss.ipynb #7fe0ecd8
 def _wordings(language: Language, name: str) -> Iterator[tuple[str, str, str]]:  # form, English, id
@@ -190,77 +174,48 @@ def _wordings(language: Language, name: str) -> Iterator[tuple[str, str, str]]: 
                 for form in _leaves(entry):
                     yield form, english[key][i if register == "mt" else 0], key
 
-# %% ../../nbs/1_corpora/6_pictograms/70_gloss.ipynb #45ea38c6
-def _relation(form: str, english: str, key: str) -> tuple[str, Reading]:
-    "A relation without its complement"
-    before, _, after = re.sub(r"\{b[^}]*\}", "{b}", form).partition("{b}")
-    before = before.strip()
-    reading = Reading("relation", english.replace("{b}", "").strip(), key, behind=not before)
-    return before or after.strip(), reading
-
-# %% ../../nbs/1_corpora/6_pictograms/70_gloss.ipynb #6fc73ae2
-def _predicative_modifiers(words: dict) -> Iterator[tuple[str, str]]:  # modifier, form
-    "Words that state a modifier apart from its noun: 颜色是红的"
-    for table in words.values():
-        if not isinstance(table, dict) or not set(MODIFIERS) & set(table):
-            continue
-        for key in MODIFIERS:
-            for form in _leaves(table.get(key)):
-                if form.strip():
-                    yield key, form
-
 # %% ../../nbs/1_corpora/6_pictograms/70_gloss.ipynb #936f8ce1
 def _modifier_readings(language: Language, extra: dict) -> Iterator[tuple[str, Reading]]:
+    "Modifiers with their endings, and words that state one apart from its noun: 颜色是红的"
     english = load_language("en").data["modifiers"]
-    for key, stems in (*language.data["modifiers"].items(), *(extra.get("adjectives") or {}).items()):
-        reading = Reading("modifier", english.get(key, [key])[0], key)
+    for key, stems in (*language.data["modifiers"].items(), *extra["adjectives"].items()):
         for stem in _leaves(stems):
             for form in _inflected(stem, language):
-                yield form, reading
-    for key, form in _predicative_modifiers(language.data.get("words") or {}):
-        yield form, Reading("modifier", english[key][0], key)
-
-
-def _quantifier_readings(language: Language, extra: dict) -> Iterator[tuple[str, Reading]]:
-    english = load_language("en").data["quantifiers"]
-    digits = {str(n): str(n) for n in range(1, 5)}
-    for table in (language.data["quantifiers"], extra.get("quantifiers") or {}, digits):
-        for key, forms in table.items():
-            for form in _leaves(forms):
-                yield form, Reading("quantifier", english[str(key)], str(key))
+                yield form, Reading("modifier", english.get(key, [key])[0], key)
+    for table in (language.data.get("words") or {}).values():
+        for key in MODIFIERS if isinstance(table, dict) else ():
+            for form in _leaves(table.get(key)):
+                yield form, Reading("modifier", english[key][0], key)
 
 
 def _relation_readings(language: Language, extra: dict) -> Iterator[tuple[str, Reading]]:
-    for form, english, key in _wordings(language, "relations"):
-        yield _relation(form, english, key)
-    for english, forms in (extra.get("relations") or {}).items():
-        for form in forms:
-            yield _relation(form, english, "")
-
-
-def _function_words(extra: dict) -> Iterator[tuple[str, Reading]]:
-    for form in extra.get("articles") or ():
-        yield form, Reading("article", "the")
-    for form in extra.get("particles") or ():
-        yield form, Reading("particle", "", "of" if form in ("の", "的") else "")
-    for english, forms in (extra.get("words") or {}).items():
-        for form in _leaves(forms):
-            yield form, Reading("word", english)
+    "Relations and prepositions without their complements"
+    further = [(form, english, "") for english, forms in extra["relations"].items() for form in forms]
+    for form, english, key in (*_wordings(language, "relations"), *further):
+        before, _, after = re.sub(r"\{b[^}]*\}", "{b}", form).partition("{b}")
+        reading = Reading("relation", english.replace("{b}", "").strip(), key, behind=not before.strip())
+        yield before.strip() or after.strip(), reading
 
 
 def _readings(language: Language, extra: dict) -> Iterator[tuple[str, Reading]]:
     "All forms and readings, the preferred ones first"
     yield from _noun_readings(language)
     yield from _modifier_readings(language, extra)
-    yield from _quantifier_readings(language, extra)
+    english = load_language("en").data["quantifiers"]
+    for table in (language.data["quantifiers"], extra["quantifiers"], {n: n for n in english}):
+        for key, forms in table.items():
+            for form in _leaves(forms):
+                yield form, Reading("quantifier", english[str(key)], str(key))
     if "{classifier}" in str(language.data["np"]):
         for synonyms in language.nouns.values():
-            for noun in synonyms:
-                yield noun.gender, Reading("classifier", "")
-    for form, english, key in _wordings(language, "places"):
-        yield form, Reading("place", english, key)
+            yield from ((noun.gender, Reading("classifier", "")) for noun in synonyms)
+    for form, place, key in _wordings(language, "places"):
+        yield form, Reading("place", place, key)
     yield from _relation_readings(language, extra)
-    yield from _function_words(extra)
+    yield from ((form, Reading("article", "the")) for form in extra["articles"])
+    yield from ((form, Reading("particle", "", "of" if form in ("の", "的") else "")) for form in extra["particles"])
+    for word, forms in extra["words"].items():
+        yield from ((form, Reading("word", word)) for form in _leaves(forms))
 
 # %% ../../nbs/1_corpora/6_pictograms/70_gloss.ipynb #e817094c
 def _split_contractions(tokens: list[_Token], split: dict) -> list[_Token]:
@@ -273,109 +228,50 @@ def _split_contractions(tokens: list[_Token], split: dict) -> list[_Token]:
     return result
 
 
-def _entries(language: Language, extra: dict) -> dict[tuple[str, ...], tuple[Reading, ...]]:
-    "Readings by their forms"
-    spaced = bool(language.join)
-    split = extra.get("split") or {}
-    entries: dict[tuple[str, ...], tuple[Reading, ...]] = {}
-    for form, reading in _readings(language, extra):
-        if not form.strip():
-            continue
-        tokens = _split_contractions(_tokens(finish([Segment(form)], language), spaced), split)
-        key = tuple(token.form for token in tokens)
-        known = entries.get(key, ())
-        if key and reading not in known:
-            entries[key] = known + (reading,)
-    return entries
-
-
 @lru_cache
 def lexicon(
     code: str,  # ISO 639, one of `gloss_languages()`
 ) -> Lexicon:
     "Lexicon of a language; cached"
-    if code not in gloss_languages():
-        raise LabError(
-            f"a sentence in the language {code!r}",
-            f"one that has a lexicon: {gloss_languages()}",
-            "Provide a `translate` function: (sentence, language) → English sentence.",
-        )
-    language = load_language(code)
-    extra = _extra().get(code) or {}
-    entries = _entries(language, extra)
-    reach: dict[str, int] = {}
-    for key in entries:
-        for form in key:
-            reach.setdefault(form, 0)
-        reach[key[0]] = max(reach[key[0]], len(key))
-    plain: dict[str, str] = {}
-    for form in reach:
-        plain.setdefault(_without_accents(form), form)
-    phrases = " ".join(_leaves(language.data["np"]))
-    return Lexicon(
-        language,
-        entries,
-        reach,
-        plain,
-        split=extra.get("split") or {},
-        clitics=extra.get("clitics") or {},
-        spelt=extra.get("spelt") or {},
-        after=re.search(r"\{noun\}.*\{modifier\}", phrases) is not None,
-    )
+    known = gloss_languages()
+    next_step = "Provide a `translate` function: (sentence, language) → English sentence."
+    expect(code in known, f"a sentence in the language {code!r}", f"one that has a lexicon: {known}", next_step)
+    language, extra = load_language(code), _extra(code)
+    entries: dict[tuple[str, ...], tuple[Reading, ...]] = {}
+    for form, reading in _readings(language, extra):
+        tokens = _tokens(finish([Segment(form)], language), bool(language.join))
+        key = tuple(token.form for token in _split_contractions(tokens, extra["split"]))
+        if key and reading not in entries.get(key, ()):
+            entries[key] = (*entries.get(key, ()), reading)
+    reach = {form: 0 for key in entries for form in key}
+    for first, *others in entries:
+        reach[first] = max(reach[first], 1 + len(others))
+    plain = {_without_accents(form): form for form in reversed(reach)}
+    after = re.search(r"\{noun\}.*\{modifier\}", " ".join(_leaves(language.data["np"])))
+    return Lexicon(language, entries, reach, plain, extra, after is not None)
 
 # %% ../../nbs/1_corpora/6_pictograms/70_gloss.ipynb #c66cbe1c
-def _known_form(form: str, lex: Lexicon) -> str | None:
-    "The form itself, or a known form that differs in accents"
-    if lex.knows(form):
-        return form
-    return lex.plain.get(_without_accents(form))
-
-
 def _known(token: _Token, lex: Lexicon) -> list[_Token]:
     "A token as known forms, or unchanged if there are none"
-    if lex.knows(token.form) or not lex.spaced:
+    if token.form in lex.reach or not lex.spaced:
         return [token]
     respelt = token.form
-    for spelling, letter in lex.spelt.items():
+    for spelling, letter in lex.extra["spelt"].items():
         respelt = respelt.replace(spelling, letter)
     form = lex.plain.get(_without_accents(token.form)) or lex.plain.get(_without_accents(respelt))
     if form:
         return [_Token(form, token.text)]
-    for prefix, parts in lex.clitics.items():
-        if not token.form.startswith(prefix):
-            continue
-        rest = _known_form(token.form[len(prefix) :], lex)
-        if rest:
-            first, *others = parts
+    for prefix, (first, *others) in lex.extra["clitics"].items():
+        rest = token.form.removeprefix(prefix)
+        form = rest if rest in lex.reach else lex.plain.get(_without_accents(rest))
+        if form and rest != token.form:
             clitic = [_Token(first, prefix), *(_Token(part, "") for part in others)]
-            return [*clitic, _Token(rest, token.text[len(prefix) :])]
+            return [*clitic, _Token(form, token.text[len(prefix) :])]
     return [token]
 
-# %% ../../nbs/1_corpora/6_pictograms/70_gloss.ipynb #eb5deb30
+# %% ../../nbs/1_corpora/6_pictograms/70_gloss.ipynb #01aab9ad
 _COPULA = re.compile(r"\b(?:is|are)$")
 _BEFORE_NOUN = ("article", "quantifier", "modifier", "classifier")
-
-# %% ../../nbs/1_corpora/6_pictograms/70_gloss.ipynb #01aab9ad
-def _fits(reading: Reading, previous_kind: str, is_open: bool) -> bool:
-    "Whether a reading is possible here; `is_open`: a numeral or modifier awaits its noun"
-    if reading.kind == "place":
-        return not is_open or previous_kind == "article"
-    if reading.kind == "classifier":
-        return is_open and previous_kind in ("quantifier", "modifier")
-    return True
-
-
-def _preferred_kind(previous: Reading | None, is_open: bool, after: bool) -> str:  # '' for no preference
-    "Kind that is expected after the previous reading"
-    if previous is None:
-        return ""
-    if previous.kind == "quantifier":
-        return "classifier"
-    if after and not is_open and previous.kind in ("noun", "modifier", "unknown"):
-        return "modifier"
-    if previous.kind == "word" and _COPULA.search(previous.english):
-        return "modifier"
-    return ""
 
 
 def _choose(
@@ -385,12 +281,17 @@ def _choose(
     after: bool,  # adjectives follow nouns
 ) -> Reading | None:  # None: no reading is possible
     "Choose the reading that fits the context"
-    previous_kind = previous.kind if previous else ""
-    candidates = [reading for reading in readings if _fits(reading, previous_kind, is_open)]
-    preferred = _preferred_kind(previous, is_open, after)
-    for reading in candidates:
-        if reading.kind == preferred:
-            return reading
+    kind = previous.kind if previous else ""
+    impossible = set()
+    if is_open and kind != "article":
+        impossible.add("place")
+    if not (is_open and kind in ("quantifier", "modifier")):
+        impossible.add("classifier")
+    follows_noun = after and not is_open and kind in ("noun", "modifier", "unknown")
+    follows_copula = kind == "word" and _COPULA.search(previous.english)
+    preferred = "classifier" if kind == "quantifier" else "modifier" if follows_noun or follows_copula else ""
+    candidates = [reading for reading in readings if reading.kind not in impossible]
+    candidates.sort(key=lambda reading: reading.kind != preferred)
     return candidates[0] if candidates else None
 
 # %% ../../nbs/1_corpora/6_pictograms/70_gloss.ipynb #f298fbb6
@@ -419,36 +320,27 @@ def _longest_entry(
     return None, 1
 
 
-def _is_unknown_character(reading: Reading, text: str) -> bool:
-    return reading.kind == "unknown" and not text.isascii()
-
-
 def _look_up(tokens: list[_Token], lex: Lexicon) -> list[tuple[Reading, str]]:  # reading, text
     "Readings of a sentence, the longest entries first"
     result: list[tuple[Reading, str]] = []
     start = 0
     is_open = False
     while start < len(tokens):
-        previous = result[-1][0] if result else None
+        previous, before = result[-1] if result else (None, "")
         reading, n = _longest_entry(tokens, start, lex, previous, is_open)
         text = (" " if lex.spaced else "").join(token.text for token in tokens[start : start + n] if token.text)
         if reading is None:
             reading = _reading_of_unknown(tokens[start].form, text)
-            if (
-                not lex.spaced
-                and _is_unknown_character(reading, text)
-                and result
-                and _is_unknown_character(*result[-1])
-            ):
+            after_unknown = previous and previous.kind == reading.kind == "unknown"
+            if after_unknown and not (lex.spaced or text.isascii() or before.isascii()):  # characters of one word
                 text = result.pop()[1] + text
                 reading = _reading_of_unknown(text, text)
-        previous_kind = result[-1][0].kind if result else ""
         result.append((reading, text))
         start += n
         if reading.kind == "particle":
             is_open = is_open and reading.key == "of"
         else:
-            modifies_previous = lex.after and not is_open and previous_kind in ("noun", "modifier")
+            modifies_previous = lex.after and not is_open and previous and previous.kind in ("noun", "modifier")
             is_open = reading.kind in _BEFORE_NOUN and not modifies_previous
     return result
 
@@ -485,43 +377,31 @@ def _noun_phrase(head: Reading, parts: list[Reading], bound: bool) -> str:
 # %% ../../nbs/1_corpora/6_pictograms/70_gloss.ipynb #06c2d605
 def _end_of_numeral(readings: list[Reading], k: int) -> int:
     "End of a numeral that follows its noun (猫(が)二匹), unless の attaches it to the next noun"
-    start = k
-    if k < len(readings) and readings[k].kind == "particle":
-        start = k + 1
-    kinds = [reading.kind for reading in readings[start : start + 2]]
-    if kinds != ["quantifier", "classifier"]:
+    start = k + [reading.kind for reading in readings[k : k + 1]].count("particle")
+    if [reading.kind for reading in readings[start : start + 2]] != ["quantifier", "classifier"]:
         return k
-    end = start + 2
-    if end < len(readings) and (readings[end].key == "of" or readings[end].kind in ("noun", "modifier")):
-        return k
-    return end
+    following = readings[start + 2 : start + 3]
+    is_attached = any(reading.key == "of" or reading.kind in ("noun", "modifier") for reading in following)
+    return k if is_attached else start + 2
 
-# %% ../../nbs/1_corpora/6_pictograms/70_gloss.ipynb #8671f414
+
 def _is_modifier_by_position(readings: list[Reading], i: int, lex: Lexicon) -> bool:
     "Whether an unknown word stands between numeral and noun: una gran casa"
-    if readings[i].kind != "unknown":
-        return False
     following = [reading.kind for reading in readings[i + 1 : i + 4]]
-    if lex.after:
-        return following[:1] == ["noun"]
-    for kind in following:
-        if kind not in ("unknown", "modifier"):
-            return kind == "noun"
-    return False
+    if not lex.after:
+        following = [kind for kind in following if kind not in ("unknown", "modifier")]
+    return readings[i].kind == "unknown" and following[:1] == ["noun"]
 
-# %% ../../nbs/1_corpora/6_pictograms/70_gloss.ipynb #0371c348
+
 def _end_of_modifiers(readings: list[Reading], k: int, lex: Lexicon) -> int:
     "End of the modifiers that follow a noun: قطة حمراء, القطة الحمراء"
-    if not lex.after:
-        return k
-    while k < len(readings):
+    while lex.after and k < len(readings):
         kinds = [reading.kind for reading in readings[k : k + 2]]
-        if lex.clitics and kinds == ["article", "modifier"]:
-            k += 2
-        elif kinds[0] == "modifier" or (lex.clitics and kinds[0] == "quantifier" and readings[k].key == "1"):
-            k += 1
-        else:
+        has_article = bool(lex.extra["clitics"]) and kinds == ["article", "modifier"]
+        is_one = bool(lex.extra["clitics"]) and kinds[0] == "quantifier" and readings[k].key == "1"
+        if not (has_article or is_one or kinds[0] == "modifier"):
             break
+        k += 2 if has_article else 1
     return k
 
 # %% ../../nbs/1_corpora/6_pictograms/70_gloss.ipynb #1307efc4
@@ -530,14 +410,10 @@ _PREPOSITIONS = re.compile(r"(?:^|\s)(?:with|of|from|near|to|by|beside|behind|wi
 
 def _start_of_noun(readings: list[Reading], i: int, lex: Lexicon) -> int | None:  # None: no noun phrase starts at i
     "Index of the noun of a noun phrase"
-    k = i
-    while k < len(readings):
+    for k in range(i, len(readings)):
         is_inside = k > i and (readings[k].kind == "particle" or _is_modifier_by_position(readings, k, lex))
         if readings[k].kind not in _BEFORE_NOUN and not is_inside:
-            break
-        k += 1
-    if k < len(readings) and readings[k].kind in ("noun", "unknown"):
-        return k
+            return k if readings[k].kind in ("noun", "unknown") else None
     return None
 
 
@@ -556,11 +432,8 @@ def _pieces(readings: list[Reading], lex: Lexicon) -> list[_Piece]:
                 pieces.append(_Piece(kind, reading.english, reading.behind or precedes_noun))
             continue
         end = _end_of_modifiers(readings, noun + 1, lex)
-        if not lex.spaced:
-            end = _end_of_numeral(readings, end)
-        bound = False
-        if pieces:
-            bound = pieces[-1].kind == "relation" or _PREPOSITIONS.search(pieces[-1].english) is not None
+        end = end if lex.spaced else _end_of_numeral(readings, end)
+        bound = any(p.kind == "relation" or _PREPOSITIONS.search(p.english) for p in pieces[-1:])
         parts = readings[i:noun] + readings[noun + 1 : end]
         pieces.append(_Piece("thing", _noun_phrase(readings[noun], parts, bound)))
         i = end
@@ -571,48 +444,32 @@ def _complements_last(pieces: list[_Piece]) -> list[_Piece]:
     "Relations before their complements, nouns before the places that describe them"
     result: list[_Piece] = []
     for piece in pieces:
-        previous = result[-1] if result else None
-        if piece.kind == "relation" and piece.behind and previous and previous.kind == "thing":
-            result.insert(len(result) - 1, piece._replace(behind=False))
-        elif piece.kind == "thing" and previous and previous.kind == "place" and previous.behind:
-            result.insert(len(result) - 1, piece)
-        else:
-            result.append(piece)
+        previous = result[-1] if result else _Piece("", "")
+        relates_previous = piece.kind == "relation" and piece.behind and previous.kind == "thing"
+        is_described = piece.kind == "thing" and previous.kind == "place" and previous.behind
+        result.insert(len(result) - (relates_previous or is_described), piece)
     return result
 
 
 def _subject_first(pieces: list[_Piece]) -> list[_Piece]:
     "Move a relation at the beginning, with its complement, behind the subject"
     kinds = [piece.kind for piece in pieces]
-    first_thing = kinds.index("thing") if "thing" in kinds else 0
-    if first_thing == 0 or kinds[first_thing - 1] != "relation":
+    i = kinds.index("thing") - 1 if "thing" in kinds else -1
+    if i < 0 or kinds[i] != "relation":
         return pieces
-    i = first_thing - 1
     for j in range(i + 2, len(pieces)):
         if kinds[j] == "thing" and kinds[j - 1] != "relation":
-            return [*pieces[:i], *pieces[i + 2 : j + 1], pieces[i], pieces[i + 1], *pieces[j + 1 :]]
+            return [*pieces[:i], *pieces[i + 2 : j + 1], *pieces[i : i + 2], *pieces[j + 1 :]]
     return pieces
 
-# %% ../../nbs/1_corpora/6_pictograms/70_gloss.ipynb #583a0003
+
 def _without_double_marks(pieces: list[_Piece]) -> list[_Piece]:
     "Remove commas and colons at the beginning and after another mark"
-    result = []
-    for i, piece in enumerate(pieces):
-        is_repeated = i == 0 or pieces[i - 1].kind == "mark"
-        if not (piece.english in ",;:" and is_repeated):
-            result.append(piece)
-    return result
+    before = [_Piece("mark", ""), *pieces]
+    return [p for p, previous in zip(pieces, before) if not (p.english in ",;:" and previous.kind == "mark")]
 
 # %% ../../nbs/1_corpora/6_pictograms/70_gloss.ipynb #af3431a9
 _MANY = re.compile(r"\bthere is(?= (?:two|three|four|\d\d*) )")
-
-
-def _unchanged(text: str) -> Gloss:
-    "Gloss of an English sentence"
-    words = []
-    for token in _tokens(text):
-        words.append(GlossedWord(token.text, token.text, "word" if token.text.isalnum() else "mark"))
-    return Gloss(" ".join(text.split()), tuple(words))
 
 
 @lru_cache(maxsize=1 << 14)
@@ -623,11 +480,10 @@ def to_english(
     "Gloss a sentence in English, word by word"
     lex = lexicon(language)
     if language == "en":
-        return _unchanged(text)
-    tokens = []
-    for token in _split_contractions(_tokens(text, lex.spaced), lex.split):
-        tokens += _known(token, lex)
-    looked_up = _look_up(tokens, lex)
+        kinds = [(token.text, "word" if token.text.isalnum() else "mark") for token in _tokens(text)]
+        return Gloss(" ".join(text.split()), tuple(GlossedWord(word, word, kind) for word, kind in kinds))
+    tokens = _split_contractions(_tokens(text, lex.spaced), lex.extra["split"])
+    looked_up = _look_up([form for token in tokens for form in _known(token, lex)], lex)
     pieces = _complements_last(_pieces([reading for reading, _ in looked_up], lex))
     pieces = _without_double_marks(_subject_first(pieces))
     segments = [Segment(f"{piece.english} ") for piece in pieces]

@@ -13,14 +13,16 @@ from bisect import bisect
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
-from itertools import accumulate
+from itertools import accumulate, product
 from random import Random
 from typing import NamedTuple
 
 import yaml
+from fastcore.basics import patch
 
 from ..corpora.captions import PHRASE
-from ..foundation import LabError
+from ..foundation import LabError, expect
+from ..presets import opening
 
 # %% ../../nbs/1_corpora/6_pictograms/10_grammar.ipynb #307a3550
 COLOURS = ("red", "blue", "green", "yellow", "purple", "orange", "pink", "gray")
@@ -108,10 +110,6 @@ class Language:
         return self.data["name"]
 
     @property
-    def direction(self) -> str:
-        return self.data["direction"]
-
-    @property
     def join(self) -> str:
         return self.data["join"]
 
@@ -125,19 +123,6 @@ class Language:
     def __repr__(self):
         return f"Language({self.code!r}, {self.name}, {len(self.nouns)} nouns)"
 
-# %% ../../nbs/1_corpora/6_pictograms/10_grammar.ipynb #29ee75be
-def _as_text(node):
-    "YAML content with all keys and values as text"
-    if isinstance(node, dict):
-        if any(isinstance(key, bool) for key in node):
-            raise LabError(f"a YAML key that reads as true or false near {list(node)}", "text", "Put it in quotes.")
-        return {str(key): _as_text(value) for key, value in node.items()}
-    if isinstance(node, list):
-        return [_as_text(value) for value in node]
-    if isinstance(node, str) or node is None:
-        return node
-    return str(node)
-
 # %% ../../nbs/1_corpora/6_pictograms/10_grammar.ipynb #5dfe3ca5
 def _parse_noun(
     entry: str,  # "gender form/form|form"
@@ -149,51 +134,30 @@ def _parse_noun(
     numbers = list(dict.fromkeys(data["numbers"].values()))
     cases = data["cases"]
     rows = [row.split("/") for row in forms.split("|")]
-    is_empty = any(not form.strip() for row in rows for form in row)
-    if is_empty or len(rows) > len(numbers) or max(map(len, rows)) > len(cases):
-        raise LabError(
-            f"{where}: the noun {entry!r}",
-            f'"gender forms" with at most {numbers} separated by | and {cases} separated by /',
-            "Correct the entry.",
-        )
+    is_complete = all(form.strip() for row in rows for form in row)
+    is_complete &= len(rows) <= len(numbers) and max(map(len, rows)) <= len(cases)
+    expected = f'"gender forms" with at most {numbers} separated by | and {cases} separated by /'
+    expect(is_complete, f"{where}: the noun {entry!r}", expected, "Correct the entry.")
     table = {}
-    for i, number in enumerate(numbers):
+    for (i, number), (j, case) in product(enumerate(numbers), enumerate(cases)):
         row = rows[min(i, len(rows) - 1)]
-        for j, case in enumerate(cases):
-            table[number, case] = row[min(j, len(row) - 1)].strip()
+        table[number, case] = row[min(j, len(row) - 1)].strip()
     return Noun(gender, table)
 
 # %% ../../nbs/1_corpora/6_pictograms/10_grammar.ipynb #473c8b3d
 _LANGUAGES = files("dasd_lab") / "pictograms" / "languages"
-_SECTIONS = (
-    "language",
-    "name",
-    "direction",
-    "join",
-    "cases",
-    "numbers",
-    "np",
-    "quantifiers",
-    "modifiers",
-    "places",
-    "relations",
-    "nouns",
-    "styles",
-    "phrases",
-)
+_SECTIONS = {"language", "name", "direction", "join", "cases", "numbers", "np", "quantifiers", "modifiers", "places"}
+_SECTIONS |= {"relations", "nouns", "styles", "phrases"}
 
 
 def languages(
     all: bool = False,  # include languages without captions in the built-in corpus (`corpus: no` in their file)
 ) -> list[str]:
     "Codes of the languages with a grammar, English first"
-    codes = []
-    for file in _LANGUAGES.iterdir():
-        if not re.fullmatch(r"[a-z]{2}\.yaml", file.name):
-            continue
-        if all or not re.search(r"(?m)^corpus: no\b", file.read_text(encoding="utf-8")):
-            codes.append(file.name.removesuffix(".yaml"))
-    return sorted(codes, key=lambda code: (code != "en", code))
+    grammars = [file for file in _LANGUAGES.iterdir() if re.fullmatch(r"[a-z]{2}\.yaml", file.name)]
+    if not all:
+        grammars = [file for file in grammars if "\ncorpus: no" not in file.read_text(encoding="utf-8")]
+    return sorted((file.name[:2] for file in grammars), key=lambda code: (code != "en", code))
 
 # %% ../../nbs/1_corpora/6_pictograms/10_grammar.ipynb #dcb5b121
 @lru_cache
@@ -201,24 +165,16 @@ def load_language(
     code: str,  # ISO 639
 ) -> Language:
     "Load a language; cached"
-    if code not in languages(True):
-        raise LabError(
-            f"the language {code!r}",
-            f"one of {languages(True)}",
-            f"Write pictograms/languages/{code}.yaml following en.yaml.",
-        )
+    known, next_step = languages(True), f"Write pictograms/languages/{code}.yaml following en.yaml."
+    expect(code in known, f"the language {code!r}", f"one of {known}", next_step)
     text = (_LANGUAGES / f"{code}.yaml").read_text(encoding="utf-8")
-    try:
-        data = _as_text(yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
-    except yaml.YAMLError as e:
-        raise LabError(f"{code}.yaml: {e}", "a YAML file", "Correct the line named.") from None
-    missing = [section for section in _SECTIONS if data.get(section) is None]
-    if missing:
-        raise LabError(f"{code}.yaml without {missing}", f"all of {list(_SECTIONS)}", "See en.yaml.")
-    nouns = {
-        key: [_parse_noun(entry, data, f"{code}.yaml, {key}") for entry in synonyms]
-        for key, synonyms in data["nouns"].items()
-    }
+    with opening(f"{code}.yaml", "a YAML file", "Correct the line named."):
+        data = yaml.load(text, getattr(yaml, "CBaseLoader", yaml.BaseLoader))  # all scalars are text
+    missing = sorted(_SECTIONS - data.keys())
+    expect(not missing, f"{code}.yaml without {missing}", f"all of {sorted(_SECTIONS)}", "See en.yaml.")
+    nouns = {}
+    for key, synonyms in data["nouns"].items():
+        nouns[key] = [_parse_noun(entry, data, f"{code}.yaml, {key}") for entry in synonyms]
     fixes = [(re.compile(pattern), replacement) for pattern, replacement in data.get("fixes") or []]
     return Language(code, data, nouns, fixes)
 
@@ -230,11 +186,8 @@ def resolve(
 ) -> str:
     "Form that agrees with the features"
     while isinstance(table, dict):
-        key = "else"
-        for alternatives in table:
-            if alternatives != "else" and not features.isdisjoint(alternatives.split("|")):
-                key = alternatives
-                break
+        fitting = (key for key in table if key != "else" and not features.isdisjoint(key.split("|")))
+        key = next(fitting, "else")
         if key not in table:
             raise LabError(
                 f"{where}: none of {list(table)} fits {sorted(features)}",
@@ -252,20 +205,9 @@ def features_of(
     case: str = "",  # default: the first case
 ) -> frozenset:
     "Agreement features of a thing"
-    kind = "plain"
-    if thing.modifier:
-        kind = "colour" if thing.modifier in COLOURS else "size"
-    return frozenset(
-        (
-            gender,
-            language.number(thing.count),
-            case or language.cases[0],
-            str(thing.count),
-            kind,
-            thing.modifier,
-            thing.noun,
-        )
-    )
+    kind = "plain" if not thing.modifier else "colour" if thing.modifier in COLOURS else "size"
+    number = language.number(thing.count)
+    return frozenset((gender, number, case or language.cases[0], str(thing.count), kind, thing.modifier, thing.noun))
 
 # %% ../../nbs/1_corpora/6_pictograms/10_grammar.ipynb #5c0599e7
 def modifier_form(
@@ -311,14 +253,8 @@ def _phrase_segment(
 
 def _without_extra_blanks(segments: list[Segment]) -> tuple[Segment, ...]:
     "Remove blanks at the start and end and after another blank"
-    result = []
-    for i, segment in enumerate(segments):
-        is_blank = not segment.text.strip()
-        after_blank = i == 0 or not segments[i - 1].text.strip()
-        is_last = i + 1 == len(segments)
-        if not is_blank or not (after_blank or is_last):
-            result.append(segment)
-    return tuple(result)
+    last = len(segments) - 1
+    return tuple(s for i, s in enumerate(segments) if s.text.strip() or (0 < i < last and segments[i - 1].text.strip()))
 
 # %% ../../nbs/1_corpora/6_pictograms/10_grammar.ipynb #5d6850f2
 @lru_cache(maxsize=1 << 16)
@@ -336,8 +272,6 @@ def noun_phrase(
         part = ""
     case = case or language.cases[0]
     features = features_of(language, thing, language.nouns[thing.noun][noun].gender, case)
-    if part in ("", "noun", "described") and case not in language.cases:
-        raise LabError(f"{language.code}: the case {case!r}", f"one of {language.cases}", "Correct the slot.")
     if part in ("", "described"):
         slots = _phrase_slots(resolve(language.data["np"], features, "np"))
         if part:
@@ -360,12 +294,7 @@ def parse_template(
 ) -> tuple:
     "Literal text (str) and slots (thing, part, word, case) of a template"
 
-    def condition(match: re.Match) -> str:
-        thing, mark, text = match.groups()
-        has_modifier = thing in modified
-        return text if has_modifier == (mark == "?") else ""
-
-    text = _CONDITIONAL.sub(condition, template)
+    text = _CONDITIONAL.sub(lambda match: match[3] if (match[1] in modified) == (match[2] == "?") else "", template)
     parts = []
     end = 0
     for match in _SLOT.finditer(text):
@@ -373,12 +302,8 @@ def parse_template(
         end = match.end()
     parts = [part for part in (*parts, text[end:]) if part]
     invalid = [part for part in parts if isinstance(part, str) and re.search(r"[{}\[\]]", part)]
-    if invalid:
-        raise LabError(
-            f"the template {template!r} with an unknown slot near {invalid[0]!r}",
-            "slots as in {a:case} {a.bare} {a=word} {rel} {place} [a?…]",
-            "Correct the template.",
-        )
+    expected = "slots as in {a:case} {a.bare} {a=word} {rel} {place} [a?…]"
+    expect(not invalid, f"the template {template!r} with an unknown slot near {invalid}", expected, "Correct it.")
     return tuple(parts)
 
 # %% ../../nbs/1_corpora/6_pictograms/10_grammar.ipynb #81d7cce2
@@ -406,49 +331,59 @@ class _Sentence:
         templates = self.book["styles"][self.plan.style][str(len(self.scene.things))]
         return self._fill(_wording(templates[self.plan.template], self.plan.wordings[0]))
 
-    def _fill(self, template: str, kind: str = "literal", key: str = "", part: str = "") -> list[Segment]:
-        "Segments of a template; literal text gets `kind` and `key`, noun phrases `part` unless they name one"
-        segments = []
-        for piece in parse_template(template, self.modified):
-            if isinstance(piece, str):
-                variant = self.plan.relation if key else 0
-                segments.append(Segment(piece, kind, key, frozenset(), variant))
-                continue
-            slot, slot_part, word, case = piece
-            if slot == "place":
-                segments.append(self._place())
-            elif slot == "rel":
-                segments += self._relation(slot_part)
-            elif word:
-                segments.append(self._word(slot, word, case))
-            else:
-                segments += self._thing(slot, slot_part or part, case)
-        return segments
-
-    def _place(self) -> Segment:
-        wordings = self.book["places"][self.scene.place]
-        text = _wording(wordings[self.plan.place], self.plan.wordings[2])
-        return Segment(text, "place", self.scene.place, frozenset(), self.plan.place)
-
-    def _relation(self, part: str) -> list[Segment]:
-        wordings = self.book["relations"][self.scene.relation]
-        template = _wording(wordings[self.plan.relation], self.plan.wordings[1])
-        return self._fill(template, "relation", self.scene.relation, part)
-
-    def _thing(self, slot: str, part: str, case: str) -> tuple[Segment, ...]:
-        i = "abc".index(slot)
-        return noun_phrase(self.language, self.scene.things[i], self.plan.nouns[i], self.plan.modifiers[i], part, case)
-
-    def _word(self, slot: str, word: str, case: str) -> Segment:
-        "A word that agrees with a thing"
-        i = "abc".index(slot)
-        thing = self.scene.things[i]
-        gender = self.language.nouns[thing.noun][self.plan.nouns[i]].gender
-        features = features_of(self.language, thing, gender, case)
-        table = (self.language.data.get("words") or {})[word]
-        return Segment(resolve(table, features, f"{self.language.code}: word {word}"), "word", word, features)
+# %% ../../nbs/1_corpora/6_pictograms/10_grammar.ipynb #c805189b
+@patch
+def _fill(self: _Sentence, template: str, kind: str = "literal", key: str = "", part: str = "") -> list[Segment]:
+    "Segments of a template; literal text gets `kind` and `key`, noun phrases `part` unless they name one"
+    segments = []
+    for piece in parse_template(template, self.modified):
+        if isinstance(piece, str):
+            variant = self.plan.relation if key else 0
+            segments.append(Segment(piece, kind, key, frozenset(), variant))
+            continue
+        slot, slot_part, word, case = piece
+        if slot == "place":
+            segments.append(self._place())
+        elif slot == "rel":
+            segments += self._relation(slot_part)
+        elif word:
+            segments.append(self._word(slot, word, case))
+        else:
+            segments += self._thing(slot, slot_part or part, case)
+    return segments
 
 
+@patch
+def _place(self: _Sentence) -> Segment:
+    wordings = self.book["places"][self.scene.place]
+    text = _wording(wordings[self.plan.place], self.plan.wordings[2])
+    return Segment(text, "place", self.scene.place, frozenset(), self.plan.place)
+
+
+@patch
+def _relation(self: _Sentence, part: str) -> list[Segment]:
+    wordings = self.book["relations"][self.scene.relation]
+    template = _wording(wordings[self.plan.relation], self.plan.wordings[1])
+    return self._fill(template, "relation", self.scene.relation, part)
+
+
+@patch
+def _thing(self: _Sentence, slot: str, part: str, case: str) -> tuple[Segment, ...]:
+    i = "abc".index(slot)
+    return noun_phrase(self.language, self.scene.things[i], self.plan.nouns[i], self.plan.modifiers[i], part, case)
+
+
+@patch
+def _word(self: _Sentence, slot: str, word: str, case: str) -> Segment:
+    "A word that agrees with a thing"
+    i = "abc".index(slot)
+    thing = self.scene.things[i]
+    gender = self.language.nouns[thing.noun][self.plan.nouns[i]].gender
+    features = features_of(self.language, thing, gender, case)
+    table = (self.language.data.get("words") or {})[word]
+    return Segment(resolve(table, features, f"{self.language.code}: word {word}"), "word", word, features)
+
+# %% ../../nbs/1_corpora/6_pictograms/10_grammar.ipynb #6747d92d
 def segments(
     scene: Scene,  # content
     language: Language,  # grammar
@@ -527,14 +462,10 @@ def realise(
     "Generate a sentence about a scene"
     if isinstance(language, str):
         language = load_language(language)
-    if (register == "mt") != (plan is not None):
-        raise LabError(
-            f"register {register!r} with plan {plan}",
-            "register='mt' with the plan of the English sentence",
-            "Realise the English sentence first.",
-        )
-    if style not in STYLES:
-        raise LabError(f"the style {style!r}", f"one of {STYLES}", "Choose one.")
+    expected = "register='mt' with the plan of the English sentence"
+    is_planned = (register == "mt") == (plan is not None)
+    expect(is_planned, f"register {register!r} with plan {plan}", expected, "Realise the English sentence first.")
+    expect(style in STYLES, f"the style {style!r}", f"one of {STYLES}", "Choose one.")
     plan = plan_sentence(scene, language, style, rng, plan)
     return finish(segments(scene, language, plan, register), language), plan
 
@@ -548,17 +479,12 @@ def phrase(
     "Generate a phrase of a few words"
     if isinstance(language, str):
         language = load_language(language)
-    if kind not in PHRASES or len(scene.things) < PHRASES[kind]:
-        raise LabError(
-            f"the phrase {kind!r} of {len(scene.things)} things",
-            f"one of {list(PHRASES)}, and the things that it names",
-            "Choose another kind.",
-        )
-    index = list(PHRASES).index(kind)
-    if rng is None:
-        plan = SentencePlan(PHRASE, index, 0, 0, (0,) * len(scene.things), (0,) * len(scene.things))
-    else:
-        plan = replace(plan_sentence(scene, language, PHRASE, rng), template=index)
+    n = len(scene.things)
+    fits = PHRASES.get(kind, n + 1) <= n
+    expected = f"one of {list(PHRASES)}, and the things that it names"
+    expect(fits, f"the phrase {kind!r} of {n} things", expected, "Choose another kind.")
+    plan = plan_sentence(scene, language, PHRASE, rng) if rng else SentencePlan(PHRASE, 0, 0, 0, (0,) * n, (0,) * n)
+    plan = replace(plan, template=list(PHRASES).index(kind))
     return finish(segments(scene, language, plan), language, capital=False), plan
 
 # %% ../../nbs/1_corpora/6_pictograms/10_grammar.ipynb #94488864
@@ -568,9 +494,8 @@ def sample_scene(
     n_things: int,  # 1…3
 ) -> Scene:
     "Draw a scene without constraints"
-    things = []
-    for noun in rng.sample(nouns, n_things):
-        count = rng.choice((1, 1, 2, 3, 4))
-        modifier = rng.choice(("", "") + COLOURS + SIZES)
-        things.append(Thing(noun, count, modifier))
-    return Scene(tuple(things), rng.choice(PLACES), rng.choice(RELATIONS) if n_things > 1 else "")
+    things = tuple(
+        Thing(noun, rng.choice((1, 1, 2, 3, 4)), rng.choice(("", "") + COLOURS + SIZES))
+        for noun in rng.sample(nouns, n_things)
+    )
+    return Scene(things, rng.choice(PLACES), rng.choice(RELATIONS) if n_things > 1 else "")

@@ -8,8 +8,9 @@ __all__ = ['NoiseSpec', 'english_of', 'seeded', 'translate']
 # %% ../../nbs/1_corpora/6_pictograms/40_noisy_translation.ipynb #c522142b
 import hashlib
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
+from itertools import product
 from random import Random
 
 from ..corpora.captions import PHRASE
@@ -41,17 +42,9 @@ class NoiseSpec:
     wrong_form: float = 0.03  # wrong number, case or gender
     swapped: float = 0.018  # swapped with the next segment
 
-    def __post_init__(self):
-        if min(self.rates.values()) < 0 or not 0 <= self.total <= 1:
-            raise LabError(
-                f"noise rates that add up to {self.total}",
-                "rates between 0 and 1 that add up to at most 1",
-                "Lower them.",
-            )
-
     @cached_property
     def rates(self) -> dict[str, float]:
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return asdict(self)
 
     @cached_property
     def total(self) -> float:
@@ -85,19 +78,15 @@ def english_of(
 ) -> str:  # '' if there are none
     "English words of a segment"
     english = load_language("en")
-    data = english.data
-    number = "sg" if "1" in part.features else "pl"
     if part.kind == "noun":
-        return english.nouns[part.key][0].forms[number, "nom"]
-    if part.kind == "modifier":
-        return data["modifiers"][part.key][0]
+        return english.nouns[part.key][0].forms["sg" if "1" in part.features else "pl", "nom"]
+    if part.kind not in ("modifier", "quantifier", "relation", "place"):
+        return resolve(english.data["words"].get(part.key, ""), frozenset({"sg" if "1" in part.features else "pl"}))
+    entry = english.data[f"{part.kind}s"][part.key]
     if part.kind == "quantifier":
-        return data["quantifiers"][part.key]
-    if part.kind in ("relation", "place"):
-        wordings = data["relations" if part.kind == "relation" else "places"][part.key]
-        wording = wordings[min(part.variant, len(wordings) - 1)]
-        return wording.replace("{b}", "").strip() if part.kind == "relation" else wording
-    return resolve(data["words"].get(part.key, ""), frozenset({number}))
+        return entry
+    variant = 0 if part.kind == "modifier" else min(part.variant, len(entry) - 1)
+    return entry[variant].replace("{b}", "").strip()
 
 # %% ../../nbs/1_corpora/6_pictograms/40_noisy_translation.ipynb #6181df27
 def _form(part: Segment, language: Language, key: str, features: frozenset) -> str:
@@ -105,22 +94,7 @@ def _form(part: Segment, language: Language, key: str, features: frozenset) -> s
     if part.kind == "modifier":
         variant = min(part.variant, len(language.data["modifiers"][key]) - 1)
         return modifier_form(language, Thing("", 1, key), variant, features)
-    if part.kind == "quantifier":
-        return resolve(language.data["quantifiers"][key], features)
-    return resolve(language.data["words"][key], features)
-
-
-def _forms(part: Segment, language: Language) -> list[str]:
-    "Forms of a modifier, quantifier or word in all genders and numbers"
-    genders = _genders(language)
-    numbers = list(dict.fromkeys(language.data["numbers"].values()))
-    other_features = part.features - set(genders) - set(numbers)
-    forms = []
-    for gender in genders:
-        for number in numbers:
-            with suppress(LabError):  # the language does not combine this gender and number
-                forms.append(_form(part, language, part.key, other_features | {gender, number}))
-    return forms
+    return resolve(language.data[f"{part.kind}s"][key], features)
 
 
 def _other_forms(
@@ -128,14 +102,18 @@ def _other_forms(
     language: Language,  # of the sentence
 ) -> list[str]:  # empty if the kind of segment has no inflections
     "Inflections that differ from the one in the sentence"
+    forms = []
+    genders = _genders(language)
     if part.kind == "noun":
         forms = list(language.nouns[part.key][part.variant].forms.values())
     elif part.kind == "classifier":
-        forms = _genders(language)
+        forms = genders
     elif part.kind in ("modifier", "quantifier", "word"):
-        forms = _forms(part, language)
-    else:
-        forms = []
+        numbers = list(dict.fromkeys(language.data["numbers"].values()))
+        others = part.features - set(genders) - set(numbers)
+        for gender, number in product(genders, numbers):
+            with suppress(LabError):  # the language does not combine this gender and number
+                forms.append(_form(part, language, part.key, others | {gender, number}))
     return [form for form in dict.fromkeys(forms) if form and form != part.text]
 
 # %% ../../nbs/1_corpora/6_pictograms/40_noisy_translation.ipynb #10aee6fd
@@ -175,36 +153,24 @@ def _error_kind(spec: NoiseSpec, draw: float) -> str:
     return ""
 
 
-def _drop(part: Segment, rng: Random) -> str:
-    "Drop one of several words of a place or relation, or the whole of another segment"
-    words = part.text.split()
-    if part.kind not in ("place", "relation") or len(words) < 2:
-        return ""
-    words.pop(rng.randrange(len(words)))
-    return " ".join(words)
-
-
 def _with_error(part: Segment, kind: str, language: Language, rng: Random) -> str | None:
     "Text with an error; None if the error does not apply"
-    if kind == "dropped":
-        return _drop(part, rng)
+    if kind == "dropped":  # one of several words of a place or relation, or the whole of another segment
+        words = part.text.split()
+        if part.kind not in ("place", "relation") or len(words) < 2:
+            return ""
+        words.pop(rng.randrange(len(words)))
+        return " ".join(words)
     if kind == "wrong_form":
         options = _other_forms(part, language)
-    elif kind == "untranslated":
-        options = [english_of(part)]
     else:
-        options = [_other_sense(part, language, rng)]
-    if not options:
-        return None
-    return rng.choice(options) or None
+        options = [english_of(part) if kind == "untranslated" else _other_sense(part, language, rng)]
+    return (rng.choice(options) or None) if options else None
 
 
 def _replace_text(part: Segment, text: str) -> Segment:
     "Replace the text and keep the surrounding blanks"
-    old = part.text
-    leading = old[: len(old) - len(old.lstrip())]
-    trailing = old[len(old.rstrip()) :]
-    return part._replace(text=leading + text + trailing)
+    return part._replace(text=part.text.replace(part.text.strip(), text, 1))
 
 # %% ../../nbs/1_corpora/6_pictograms/40_noisy_translation.ipynb #97ea0b00
 def _add_noise(

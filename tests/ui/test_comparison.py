@@ -90,7 +90,7 @@ def check_width(page, theme: str, width: int):
 def test_panel(opened):
     "Evaluate, list queries, select one, and add a folder that does not exist"
     panel = opened.locator(".dl-compare")
-    assert panel.locator(".dl-run input:checked").count() >= 2
+    assert panel.locator(".dl-runs button[aria-pressed=true]").count() >= 2
     assert panel.locator(".dl-settings td", has_text=re.compile("^method$")).count() == 1
     assert panel.locator(".dl-queries .dl-hit").count() == 0
     evaluate_arabic(panel)
@@ -110,7 +110,7 @@ def test_guide(lab, page):
     panel = book.locator(".dl-compare").last
     panel.locator(".dl-differences-table td", has_text="German").wait_for()
     wait_for_figures(panel, ("dl-curves", *FIGURES))
-    assert panel.locator(".dl-run", has_text="seed 0").count() == 1
+    assert panel.locator(".dl-runs button", has_text="seed 0").count() == 1
     panel.locator(".dl-language select").select_option(label="Arabic · العربية")
     panel.locator(".dl-kinds button", has_text=re.compile("^both")).click()
     panel.locator(".dl-queries [lang=ar]").first.wait_for()

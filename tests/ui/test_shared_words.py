@@ -31,7 +31,7 @@ def look_up_words(page, root):
         has_rows = root.locator(".dl-entry tbody tr").count() > 0
         entry_text = page.evaluate(ENTRY_TEXT)
         assert has_rows or "dropped" in entry_text or "No known word" in entry_text
-    assert root.locator(".dl-entry td[dir=rtl]").count() == 1
+    assert root.locator(".dl-entry div[dir=rtl]").count() == 1
     selected = root.locator(".dl-entry [aria-current=true]")
     assert selected.count() == 1
     assert selected.locator("bdi").get_attribute("lang") == "ar"

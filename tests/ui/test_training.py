@@ -51,7 +51,7 @@ WIDTHS = "() => { const p = document.querySelector('.dl-training'); return [p.sc
 @pytest.fixture
 def panel(lab, page, tmp_path):
     "The page of a notebook that shows the panel"
-    source = f"from dasd_lab.explore.training.panel import Train\nTrain(runs={str(tmp_path / 'runs')!r}, every_s=0.3)"
+    source = f"from dasd_lab.explore.training.panel import Train\nTrain(runs={str(tmp_path / 'runs')!r})"
     nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
     nb.metadata["kernelspec"] = dict(name="python3", display_name="Python 3", language="python")
     nbformat.write(nb, lab.notebooks / "short_training.ipynb")

@@ -101,7 +101,7 @@ class FirstOf(Translator):
                     found[i] = answer
         return found
 
-
+# %% ../../../nbs/1_corpora/5_by_machine/15_builtin_translators.ipynb #d8235198
 GLOSS_NAME = "word by word into English"
 ORACLE_NAME = "oracle: captions of the same image"
 

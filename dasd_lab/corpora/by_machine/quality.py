@@ -24,7 +24,6 @@ from lingua import Language
 
 from ..captions import SCRIPTS, recognise_language, script_of
 from ..languages import language_code
-from ...foundation import LabError
 from ...storage import whole_file
 
 # %% ../../../nbs/1_corpora/5_by_machine/30_quality.ipynb #fc60897d
@@ -48,14 +47,6 @@ class FilterSpec:
     rivals: tuple[str, ...] = ("en", "de", "fr", "es")  # other languages to expect, in addition to the source
     factor: float = 1.7  # length ratio relative to the usual one, in characters, with five added to both sides
     sources: int = 4  # different sentences that may have the same translation
-
-    def __post_init__(self):
-        if not (0 < self.copied <= 1 and 0 <= self.sure <= 1 and self.factor > 1 and self.sources >= 1):
-            raise LabError(
-                f"filter settings {self}",
-                "shares between 0 and 1, a factor above 1, at least one source",
-                "Correct them.",
-            )
 
 
 class Judged(NamedTuple):
@@ -234,36 +225,24 @@ def unchecked(
     return omitted
 
 
-class _Filters:
-    "The checks of one list of pairs, in order"
-
-    def __init__(self, pairs: list[tuple[str, str]], target: str, source: str, spec: FilterSpec):
-        usable = [(a, b) for a, b in pairs if b and not copied(a, b, spec.copied)]
-        self.spec = spec
-        self.target = target
-        self.recognisable = known_language(target)
-        candidates = dict.fromkeys((source, *spec.rivals))
-        self.rivals = [code for code in candidates if code != target and known_language(code)]
-        self.usual = usual_ratio(usable)
-        self.shared = shared(usable, spec.sources)
-
-    def evidence(self, source: str, target: str) -> Iterator[tuple[str, str]]:
-        "Reason and evidence of each check; '' if it passes"
-        spec = self.spec
-        yield "empty", "" if target else "nothing"
-        yield "copy", copied(source, target, spec.copied)
-        if self.recognisable:
-            yield "language", foreign(target, self.target, self.rivals, spec.sure, spec.letters)
-        yield "repeat", repeated(source, target)
-        yield "length", odd_length(source, target, self.usual, spec.factor)
-        yield "shared", self.shared.get(plain(target), "")
-
-    def judge(self, index: int, source: str, target: str) -> Judged:
-        "The pair with the first reason that applies"
-        for reason, evidence in self.evidence(source, target):
-            if evidence:
-                return Judged(index, source, target, reason, evidence)
-        return Judged(index, source, target)
+def _judged(pairs: list[tuple[str, str]], target: str, source: str, spec: FilterSpec) -> Iterator[Judged]:
+    "Each pair with the first reason that applies"
+    usable = [(a, b) for a, b in pairs if b and not copied(a, b, spec.copied)]
+    rivals = [code for code in dict.fromkeys((source, *spec.rivals)) if code != target and known_language(code)]
+    usual, of_many = usual_ratio(usable), shared(usable, spec.sources)
+    checks = dict(
+        empty=lambda a, b: "" if b else "nothing",
+        copy=lambda a, b: copied(a, b, spec.copied),
+        language=lambda a, b: foreign(b, target, rivals, spec.sure, spec.letters),
+        repeat=repeated,
+        length=lambda a, b: odd_length(a, b, usual, spec.factor),
+        shared=lambda a, b: of_many.get(plain(b), ""),
+    )
+    if not known_language(target):
+        del checks["language"]
+    for i, (a, b) in enumerate(pairs):
+        found = ((reason, seen) for reason, check in checks.items() if (seen := check(a, b)))
+        yield Judged(i, a, b, *next(found, ()))
 
 
 def filter_translations(
@@ -274,34 +253,25 @@ def filter_translations(
 ) -> tuple[list[Judged], list[Judged]]:  # kept and dropped, each in the order of the list
     "Drop pairs that do not look like translations"
     stripped = [(a, (b or "").strip()) for a, b in pairs]
-    filters = _Filters(stripped, language_code(target), language_code(source), spec)
-    judged = [filters.judge(i, a, b) for i, (a, b) in enumerate(stripped)]
+    judged = list(_judged(stripped, language_code(target), language_code(source), spec))
     return [j for j in judged if not j.reason], [j for j in judged if j.reason]
 
 # %% ../../../nbs/1_corpora/5_by_machine/30_quality.ipynb #27eab3c3
-def _example(reason: str, first: Mapping[str, Judged], unchecked: Mapping[str, str]) -> str:
-    "The first pair that was dropped for a reason, or why it was not checked"
-    if reason in first:
-        pair = first[reason]
-        return f"{pair.source[:50]} → {pair.target[:50]} ({pair.seen})"
-    return f"not checked: {unchecked[reason]}" if reason in unchecked else ""
-
-
 def drop_table(
     kept: Sequence[Judged],  # from `filter_translations`
     dropped: Sequence[Judged],  # from `filter_translations`
     unchecked: Mapping[str, str] = {},  # from the function of this name
 ) -> pd.DataFrame:  # reason, pairs, share in %, example
     "Number of dropped pairs by reason"
-    n = max(1, len(kept) + len(dropped))
-    first = {pair.reason: pair for pair in reversed(dropped)}
+    examples = {reason: f"not checked: {why}" for reason, why in unchecked.items()}
+    for pair in reversed(dropped):
+        examples[pair.reason] = f"{pair.source[:50]} → {pair.target[:50]} ({pair.seen})"
     counts = Counter(pair.reason for pair in dropped)
-    rows = [dict(reason="kept", pairs=len(kept), share=round(100 * len(kept) / n, 2), example="")]
-    for reason, description in REASONS.items():
-        share = round(100 * counts[reason] / n, 2)
-        example = _example(reason, first, unchecked)
-        rows.append(dict(reason=description, pairs=counts[reason], share=share, example=example))
-    return pd.DataFrame(rows)
+    rows = [("kept", len(kept), "")]
+    rows += [(description, counts[reason], examples.get(reason, "")) for reason, description in REASONS.items()]
+    table = pd.DataFrame(rows, columns=["reason", "pairs", "example"])
+    table.insert(2, "share", (100 * table.pairs / max(1, len(kept) + len(dropped))).round(2))
+    return table
 
 
 def write_dropped(

@@ -24,7 +24,7 @@ from dasd_lab.corpora.by_machine.quality import (
 from .translators import TranslationCache, Translator, translate_captions
 from ..catalog import BUILT_IN, Corpus, texts_checksum
 from ..languages import language_code
-from ...foundation import Caption, LabError, data_root
+from ...foundation import Caption, LabError, data_root, expect
 from ...storage import whole_file, write_json
 
 # %% ../../../nbs/1_corpora/5_by_machine/40_splits.ipynb #d8bbf74c
@@ -51,7 +51,7 @@ class MachineCaptions:
             text += f", {n:,} {reason}"
         return text
 
-
+# %% ../../../nbs/1_corpora/5_by_machine/40_splits.ipynb #40975ffb
 def default_cache() -> Path:
     "Default file of the translation cache"
     return data_root() / "translations.sqlite"
@@ -133,23 +133,17 @@ def split_path(
     root: str | Path | None = None,  # see `translate_split`
 ) -> Path:
     "File for the translated lines of a split; raises an error if they cannot be used"
-    if root is None and corpus.name in BUILT_IN:
-        raise LabError(
-            f"{corpus.name}, which has its own machine translations",
-            "another corpus",
-            "Train on it as it is, or give another folder for the lines.",
-        )
-    if source and language_code(source) != corpus.languages[0]:
-        raise LabError(
-            f"a translation from {source!r} of {corpus.name}",
-            f"from {corpus.languages[0]!r}: each line belongs to a caption of the first language",
-            "Leave the source away, or translate a file of captions.",
-        )
-    if root is not None:
-        return mt_path(root, split, target)
-    if corpus.mt_folder is None:
-        raise LabError(f"{corpus.name} without a folder", "a folder for the lines", "Give root.")
-    return corpus.mt_folder / f"{split}.{language_code(target)}.txt"
+    has_own = root is None and corpus.name in BUILT_IN
+    next_step = "Train on it as it is, or give another folder for the lines."
+    expect(not has_own, f"{corpus.name}, which has its own machine translations", "another corpus", next_step)
+    first = corpus.languages[0]
+    expected = f"from {first!r}: each line belongs to a caption of the first language"
+    next_step = "Leave the source away, or translate a file of captions."
+    from_first = language_code(source or first) == first
+    expect(from_first, f"a translation from {source!r} of {corpus.name}", expected, next_step)
+    folder = Path(root) / "mt" if root else corpus.mt_folder
+    expect(folder, f"{corpus.name} without a folder", "a folder for the lines", "Give root.")
+    return folder / f"{split}.{language_code(target)}.txt"
 
 
 def translate_split(

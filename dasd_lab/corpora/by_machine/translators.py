@@ -14,10 +14,12 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from fastcore.basics import patch
+
 from ..captions import clean_text
 from ..languages import language_code
-from ...foundation import Caption, LabError
-from ...presets import json_line
+from ...foundation import Caption, LabError, expect
+from ...presets import json_line, opening
 
 # %% ../../../nbs/1_corpora/5_by_machine/10_translators.ipynb #85976192
 class Failed:
@@ -62,12 +64,9 @@ class Translator:
 
     def check(self, source: str, target: str) -> None:
         "Raise an error if the language pair is not supported"
-        if not self.supports(source, target):
-            raise LabError(
-                f"{self.name} from {source} to {target}",
-                f"a supported pair; it translates into {list(self.languages)}",
-                "Choose another language or engine.",
-            )
+        expected = f"a supported pair; it translates into {list(self.languages)}"
+        given = f"{self.name} from {source} to {target}"
+        expect(self.supports(source, target), given, expected, "Choose another language or engine.")
 
 # %% ../../../nbs/1_corpora/5_by_machine/10_translators.ipynb #d0f7493a
 def portions(
@@ -84,6 +83,7 @@ _CREATE = (
     "CREATE TABLE IF NOT EXISTS translations (edition TEXT, source TEXT, target TEXT, text TEXT, translation TEXT, "
     "PRIMARY KEY (edition,source,target,text)) WITHOUT ROWID"
 )
+_KEY = "edition=? AND source=? AND target=?"
 
 
 class TranslationCache:
@@ -125,29 +125,31 @@ class TranslationCache:
         with self._open() as connection:
             return connection.execute("SELECT count(*) FROM translations").fetchone()[0]
 
-    def known(
-        self,
-        edition: str,  # of the translator
-        source: str,  # ISO 639
-        target: str,  # ISO 639
-        texts: Iterable[str],  # sentences to look up
-    ) -> dict[str, str | None]:  # only cached ones; None: there is no translation
-        "Look up translations"
-        known = {}
-        with self._open() as connection:
-            for some in portions(texts, 500):
-                query = (
-                    "SELECT text,translation FROM translations WHERE edition=? AND source=? AND target=? AND text IN "
-                )
-                query += f"({','.join('?' * len(some))})"
-                known |= connection.execute(query, (edition, source, target, *some)).fetchall()
-        return known
+# %% ../../../nbs/1_corpora/5_by_machine/10_translators.ipynb #ab38fb97
+@patch
+def known(
+    self: TranslationCache,
+    edition: str,  # of the translator
+    source: str,  # ISO 639
+    target: str,  # ISO 639
+    texts: Iterable[str],  # sentences to look up
+) -> dict[str, str | None]:  # only cached ones; None: there is no translation
+    "Look up translations"
+    known = {}
+    with self._open() as connection:
+        for some in portions(texts, 500):
+            texts_in = ",".join("?" * len(some))
+            query = f"SELECT text,translation FROM translations WHERE {_KEY} AND text IN ({texts_in})"
+            known |= connection.execute(query, (edition, source, target, *some)).fetchall()
+    return known
 
-    def add(self, edition: str, source: str, target: str, translations: dict[str, str | None]) -> None:
-        "Write a batch in one transaction"
-        rows = [(edition, source, target, text, translation) for text, translation in translations.items()]
-        with self._open() as connection, connection:
-            connection.executemany("INSERT OR IGNORE INTO translations VALUES (?,?,?,?,?)", rows)
+
+@patch
+def add(self: TranslationCache, edition: str, source: str, target: str, translations: dict[str, str | None]) -> None:
+    "Write a batch in one transaction"
+    rows = [(edition, source, target, text, translation) for text, translation in translations.items()]
+    with self._open() as connection, connection:
+        connection.executemany("INSERT OR IGNORE INTO translations VALUES (?,?,?,?,?)", rows)
 
 # %% ../../../nbs/1_corpora/5_by_machine/10_translators.ipynb #4450076a
 def visible(
@@ -182,12 +184,9 @@ def translations(
     batches = list(portions([t for t in distinct if t not in known], batch))
     for sentences in progress(batches) if progress else batches:
         answers = translator.translate(sentences, source, target)
-        if len(answers) != len(sentences):
-            raise LabError(
-                f"{len(answers)} translations of {len(sentences)} sentences by {translator.name}",
-                "the same number",
-                "Correct the engine; nothing of this batch was stored.",
-            )
+        given = f"{len(answers)} translations of {len(sentences)} sentences by {translator.name}"
+        same = len(answers) == len(sentences)
+        expect(same, given, "the same number", "Correct the engine; nothing of this batch was stored.")
         translated = {t: visible(a) for t, a in zip(sentences, answers) if a is not FAILED}
         if cache is not None:
             cache.add(edition, source, target, translated)
@@ -204,11 +203,8 @@ def translate_captions(
     progress: Callable | None = None,  # such as tqdm
 ) -> list[Caption | None]:  # one per caption, in order; None: no translation
     "Machine translations of captions"
-    languages = {c.language for c in captions}
-    if len(languages) > 1:
-        raise LabError(
-            f"captions in {sorted(languages)}", "captions in one language", "Translate each language separately."
-        )
+    languages = sorted({c.language for c in captions})
+    expect(len(languages) < 2, f"captions in {languages}", "captions in one language", "Translate each separately.")
     if not captions:
         return []
     target = language_code(target)
@@ -217,25 +213,10 @@ def translate_captions(
 
 # %% ../../../nbs/1_corpora/5_by_machine/10_translators.ipynb #244d4684
 def _lines(path: Path) -> list[str]:
-    try:
+    "Lines of a file; only \\n ends one: sentences may contain other Unicode line separators"
+    with opening(path, "a readable file of UTF-8 text", "Check the path and its permissions, or convert the file."):
         text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as e:
-        raise LabError(
-            f"{path.name} is not UTF-8 ({e.reason} at byte {e.start})", "UTF-8 text", "Convert it."
-        ) from None
-    except OSError as e:
-        raise LabError(
-            f"{path} cannot be opened ({e.strerror or e})",
-            "a readable file of translations",
-            "Check the path and its permissions.",
-        ) from None
-    # only \n ends a line: sentences may contain other Unicode line separators
     return text.removesuffix("\n").split("\n") if text else []
-
-
-def _json_sides(line: str, what: str) -> tuple[str, str]:
-    row = json_line(line, what, "an object with source and target")
-    return row["source"] or "", row["target"] or ""
 
 
 def _two_sides(lines: Sequence[str], path: Path) -> list[tuple[str, str]]:
@@ -244,22 +225,14 @@ def _two_sides(lines: Sequence[str], path: Path) -> list[tuple[str, str]]:
     for i, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        try:
-            is_json = path.suffix == ".jsonl"
-            sides = _json_sides(line, f"{path.name}, line {i}") if is_json else tuple(line.split("\t"))
-        except (KeyError, TypeError) as e:
-            raise LabError(
-                f"{path.name}, line {i}: {type(e).__name__} {e}",
-                "an object with source and target",
-                "Correct the line.",
-            ) from None
-        if len(sides) != 2:
-            raise LabError(
-                f"{path.name}, line {i} with {len(sides)} columns", "source, a tab, target", "Correct the line."
-            )
-        if not all(isinstance(side, str) for side in sides):
-            raise LabError(f"{path.name}, line {i}: {list(sides)}", "source and target as text", "Correct the line.")
-        pairs.append(sides)
+        sides = line.split("\t")
+        if path.suffix == ".jsonl":
+            row = json_line(line, f"{path.name}, line {i}", "an object with source and target")
+            sides = [row[name] or "" for name in ("source", "target") if isinstance(row, dict) and name in row]
+        is_pair = len(sides) == 2 and all(isinstance(side, str) for side in sides)
+        expected = "source, a tab, target; or an object with source and target"
+        expect(is_pair, f"{path.name}, line {i}: {line[:80]!r}", expected, "Correct the line.")
+        pairs.append(tuple(sides))
     return pairs
 
 
@@ -274,12 +247,9 @@ def read_pairs(
         return _two_sides(lines, path)
     target_path = Path(target_path)
     target_lines = _lines(target_path)
-    if len(lines) != len(target_lines):
-        raise LabError(
-            f"{len(lines):,} lines in {path.name}, {len(target_lines):,} in {target_path.name}",
-            "two line-aligned files",
-            "Give the two files that belong together.",
-        )
+    given = f"{len(lines):,} lines in {path.name}, {len(target_lines):,} in {target_path.name}"
+    aligned = len(lines) == len(target_lines)
+    expect(aligned, given, "two line-aligned files", "Give the two files that belong together.")
     return list(zip(lines, target_lines))
 
 # %% ../../../nbs/1_corpora/5_by_machine/10_translators.ipynb #24dca725
@@ -307,12 +277,9 @@ class FileTranslator(Translator):
                 self.translation_of.setdefault(sentence, translation)
             elif source_text.strip() and target_text.strip():
                 self.invisible.append(i)
-        if pairs and not self.translation_of:
-            raise LabError(
-                f"{self.name} without a readable pair",
-                "sentences with translations",
-                f"Check line {self.invisible[0] if self.invisible else 1}.",
-            )
+        readable = self.translation_of or not pairs
+        next_step = f"Check line {self.invisible[0] if self.invisible else 1}."
+        expect(readable, f"{self.name} without a readable pair", "sentences with translations", next_step)
         content = "\n".join(f"{a}\t{b}" for a, b in pairs)
         self._checksum = hashlib.sha256(content.encode()).hexdigest()[:12]
 

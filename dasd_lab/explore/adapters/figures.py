@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+import plotly.express as px
 import plotly.graph_objects as go
 import torch
 from torch import Tensor
@@ -22,55 +23,17 @@ from dasd_lab.explore.theme import (
     DIVERGING,
     INK,
     SEQUENTIAL,
-    axis_suffix,
-    axis_title,
-    colours_of,
+    colour_bar,
+    dressed,
     empty_figure,
     figure,
     language_name,
     legend_below,
-    level,
-    panes,
     short,
 )
 
 # %% ../../../nbs/7_apps/1_explore/2_adapters/20_figures.ipynb #105836d2
 NO_MATRICES = "This model generates no matrices: its adapters are the same for every caption."
-
-
-def _colour_bar(title: str, **settings) -> dict:
-    "A narrow colour bar with its title on the right"
-    return dict(thickness=12, title=axis_title(title) | dict(side="right"), **settings)
-
-
-def _row_titles(names: Sequence[str], row_height: float, gap: float) -> list[dict]:
-    "Captions above the rows of heat maps; the first one above the block titles"
-    titles = []
-    for i, name in enumerate(names):
-        titles.append(
-            dict(
-                text=f"<b>{short(name, 90)}</b>",
-                x=0,
-                y=1 - i * (row_height + gap),
-                xref="paper",
-                yref="paper",
-                xanchor="left",
-                yanchor="bottom",
-                yshift=4 if i else 22,
-                showarrow=False,
-            )
-        )
-    return titles
-
-
-def _matrix_traces(matrices: Tensor, names: Sequence[str], blocks: Sequence[int]) -> list[list[dict]]:
-    "One heat map for each caption and block"
-    cells = []
-    for caption_matrices, name in zip(matrices, names):
-        for matrix, block in zip(caption_matrices, blocks):
-            hover = f"block {block}<br>row %{{y}}, column %{{x}}: %{{z:.3f}}<extra>{short(name)}</extra>"
-            cells.append([dict(type="heatmap", z=matrix.numpy(), coloraxis="coloraxis", hovertemplate=hover)])
-    return cells
 
 
 def heat_maps(
@@ -85,48 +48,42 @@ def heat_maps(
     n, k, width = matrices.shape[:3]
     limit = limit or max(float(matrices.abs().max()), 1e-6)
     height = 150 + n * 250
-    gap = 34 / (height - 150) if n > 1 else 0
-    row_height = (1 - gap * (n - 1)) / n
-    ticks = dict(tickvals=[0, width // 2, width - 1], showgrid=False, zeroline=False, constrain="domain")
-    return panes(
-        _matrix_traces(matrices, names, blocks),
-        k,
-        [f"block {b}" for b in blocks],
-        ticks | dict(title=axis_title(axes[0])),
-        ticks | dict(title=axis_title(axes[1]), autorange="reversed", constraintoward="top"),
-        (0.03, gap),
-        square=True,
-        annotations=_row_titles(names, row_height, gap),
-        title=title,
-        height=height,
-        coloraxis=dict(colorscale=DIVERGING, cmin=-limit, cmax=limit, cmid=0, colorbar=_colour_bar("entry")),
-        margin=dict(r=8, t=100 if title else 66),
+    fig = px.imshow(
+        matrices.flatten(0, 1).numpy(),
+        facet_col=0,
+        facet_col_wrap=k,
+        facet_col_spacing=0.03,
+        facet_row_spacing=40 / height if n > 1 else None,
+        color_continuous_scale=DIVERGING,
+        range_color=[-limit, limit],
+        labels=dict(x=axes[0], y=axes[1], color="entry"),
     )
+    for pane in fig.layout.annotations:  # plotly express names them facet_col=0, facet_col=1 …
+        row, column = divmod(int(pane.text.split("=")[1]), k)
+        pane.text = f"block {blocks[column]}"
+        if not column:
+            pane.update(text=f"<b>{short(names[row], 90)}</b><br>{pane.text}", x=0, xanchor="left", align="left")
+    fig.update_xaxes(tickvals=[0, width // 2, width - 1]).update_yaxes(tickvals=[0, width // 2, width - 1])
+    layout = dict(coloraxis_colorbar=colour_bar("entry"), margin=dict(r=8, t=100 if title else 66))
+    return dressed(fig, title=title, height=height, **layout)
 
 # %% ../../../nbs/7_apps/1_explore/2_adapters/20_figures.ipynb #0938e405
-def _grouped_bars(
-    values: Tensor,  # [B, K]
-    names: Sequence[str],  # B
-    blocks: Sequence[int],  # K
-    hover: str,  # hover template
-    legend: bool,  # show names in the legend; once per figure
-) -> list[dict]:
-    "Bars: one group per block, one colour per caption"
-    bars = []
-    for i, (row, name, colour) in enumerate(zip(values, names, colours_of(len(names)))):
-        bars.append(
-            dict(
-                type="bar",
-                x=[f"block {b}" for b in blocks],
-                y=row.tolist(),
-                name=short(name),
-                legendgroup=str(i),
-                showlegend=legend,
-                marker=dict(color=colour),
-                hovertemplate=hover,
-            )
-        )
-    return bars
+def _rows(values: Tensor, names: Sequence[str], blocks: Sequence[int], **more) -> list[dict]:  # values: [B, K]
+    "A row for each caption and block"
+    return [
+        dict(caption=f"{i} · {short(name)}", block=f"block {block}", value=float(value), **more)
+        for i, (name, row) in enumerate(zip(names, values), 1)
+        for block, value in zip(blocks, row)
+    ]
+
+
+def _bars(rows: Sequence[dict], pane: str, title: str, value: str) -> go.Figure:
+    "Bars: one pane for each value of a column, one group per block, one colour per caption"
+    labels = dict(value=value, block="", caption="")
+    options = dict(x="block", y="value", color="caption", facet_col=pane, barmode="group", labels=labels)
+    fig = px.bar(pd.DataFrame(rows), color_discrete_sequence=COLOURS, **options)
+    fig.for_each_annotation(lambda note: note.update(text=note.text.split("=")[-1]))
+    return legend_below(dressed(fig, title=title, height=310, margin_t=84))
 
 
 def norms(
@@ -136,41 +93,12 @@ def norms(
     mean: Tensor | None = None,  # [K, H, H] over many captions
 ) -> go.Figure:
     "Frobenius norms of the matrices and of their deviations"
-    kinds = matrix_norms(generated, mean)
     titles = dict(zero="matrix", identity="minus the identity", mean="minus the mean matrix")
-    cells = []
-    for pane, values in enumerate(kinds.values()):
-        cells.append(_grouped_bars(values, names, blocks, "%{x}: %{y:.3f}", legend=pane == 0))
-    fig = panes(
-        cells,
-        len(kinds),
-        [titles[kind] for kind in kinds],
-        y=dict(title=axis_title("Frobenius norm<br>(dotted: identity)")),
-        shapes=level(generated.shape[-1] ** 0.5, [0]),
-        title="Norms of the generated matrices",
-        height=310,
-    )
-    return legend_below(fig)
-
-
-def _spectrum_lines(values: Tensor, names: Sequence[str], legend: bool) -> list[dict]:
-    "Singular values of one block, [B, H]: one line per caption"
-    lines = []
-    for i, (row, name, colour) in enumerate(zip(values, names, colours_of(len(names)))):
-        lines.append(
-            dict(
-                type="scatter",
-                mode="lines",
-                x=list(range(1, len(row) + 1)),
-                y=row.tolist(),
-                name=short(name),
-                legendgroup=str(i),
-                showlegend=legend,
-                line=dict(color=colour, width=2),
-                hovertemplate="value %{x}: %{y:.3f}",
-            )
-        )
-    return lines
+    kinds = matrix_norms(generated, mean)
+    rows = [row for kind, values in kinds.items() for row in _rows(values, names, blocks, kind=titles[kind])]
+    fig = _bars(rows, "kind", "Norms of the generated matrices", "Frobenius norm<br>(dotted: identity)")
+    fig.update_yaxes(matches=None, showticklabels=True)
+    return fig.add_hline(generated.shape[-1] ** 0.5, col=1, line=dict(color=INK, width=1, dash="dot"))
 
 
 def singular_values(
@@ -180,22 +108,23 @@ def singular_values(
 ) -> go.Figure:
     "Singular values of the generated matrices, one pane per block"
     values = spectra(generated)
-    k = len(blocks)
-    columns = min(k, 6)
-    rows = -(-k // columns)
-    fig = panes(
-        [_spectrum_lines(values[:, j], names, legend=j == 0) for j in range(k)],
-        columns,
-        [f"block {b}" for b in blocks],
-        dict(title=axis_title("rank")),
-        dict(title=axis_title("singular value<br>(dotted: identity)"), rangemode="tozero"),
-        (0.03, 0.2),
-        same_y=True,
-        shapes=level(1, range(k)),
-        title="Singular values of the generated matrices",
-        height=150 + 170 * rows,
+    ranks = range(values.shape[-1])
+    rows = [row for rank in ranks for row in _rows(values[..., rank], names, blocks, rank=rank + 1)]
+    fig = px.line(
+        pd.DataFrame(rows),
+        x="rank",
+        y="value",
+        color="caption",
+        facet_col="block",
+        facet_col_wrap=min(len(blocks), 6),
+        color_discrete_sequence=COLOURS,
+        labels=dict(value="singular value<br>(dotted: identity)"),
     )
-    return legend_below(fig, 56)
+    fig.for_each_annotation(lambda note: note.update(text=note.text.split("=")[-1]))
+    fig.add_hline(1, line=dict(color=INK, width=1, dash="dot"))
+    height = 150 + 170 * -(-len(blocks) // 6)
+    title = "Singular values of the generated matrices"
+    return legend_below(dressed(fig, title=title, height=height, margin_t=84), 56)
 
 # %% ../../../nbs/7_apps/1_explore/2_adapters/20_figures.ipynb #fc86a999
 def hidden_change(
@@ -205,21 +134,9 @@ def hidden_change(
     blocks: Sequence[int],  # K
 ) -> go.Figure:
     "Relative change of hidden states by each adapter"
-    hover = "%{x}: %{y:.2f} %"
-    cells = [
-        _grouped_bars(100 * at_end, names, blocks, hover, legend=True),
-        _grouped_bars(100 * average, names, blocks, hover, legend=False),
-    ]
-    fig = panes(
-        cells,
-        2,
-        ["at the end token", "mean over tokens"],
-        y=dict(title=axis_title("change, %"), rangemode="tozero"),
-        same_y=True,
-        title="Change of hidden states, % of the output",
-        height=310,
-    )
-    return legend_below(fig)
+    places = {"at the end token": at_end, "mean over tokens": average}
+    rows = [row for place, values in places.items() for row in _rows(100 * values, names, blocks, place=place)]
+    return _bars(rows, "place", "Change of hidden states, % of the output", "change, %")
 
 
 def token_change(
@@ -228,66 +145,40 @@ def token_change(
     blocks: Sequence[int],  # K
 ) -> go.Figure:
     "Relative change of the hidden state of each token"
-    labels = []
-    for i, token in enumerate(pieces, 1):
-        text = token.replace("▁", " ").strip() or "␣"
-        labels.append(f"{i} · {short(text, 14)}")
-    trace = go.Heatmap(
-        z=(100 * change).tolist(),
-        x=labels,
-        y=[f"block {b}" for b in blocks],
-        colorscale=SEQUENTIAL,
+    tokens = [token.replace("▁", " ").strip() or "␣" for token in pieces]
+    fig = px.imshow(
+        (100 * change).numpy(),
+        x=[f"{i} · {short(token, 14)}" for i, token in enumerate(tokens, 1)],
+        y=[f"block {block}" for block in blocks],
+        color_continuous_scale=SEQUENTIAL,
         zmin=0,
-        colorbar=_colour_bar("%"),
-        hovertemplate="%{x}, %{y}: %{z:.2f} %<extra></extra>",
+        aspect="auto",
+        labels=dict(x="subword tokens, in reading order", color="%"),
     )
-    return figure(
-        trace,
-        title="Change of hidden states by token",
-        x="subword tokens, in reading order",
-        height=150 + 26 * len(blocks),
-        yaxis=dict(autorange="reversed", showgrid=False),
-        xaxis_showgrid=False,
-    )
+    title = "Change of hidden states by token"
+    return dressed(fig, title=title, height=150 + 26 * len(blocks), coloraxis_colorbar=colour_bar("%"))
 
 # %% ../../../nbs/7_apps/1_explore/2_adapters/20_figures.ipynb #09533d86
-def _usual_range(blocks: Sequence[str], usual: np.ndarray) -> go.Scatter:
-    "Median and 5th to 95th percentile of distances, [pairs, K]"
-    low, median, high = np.quantile(usual, [0.05, 0.5, 0.95], axis=0)
-    return go.Scatter(
-        x=blocks,
-        y=median,
-        mode="markers",
-        name="any two captions: median, 5–95 %",
-        marker=dict(color=INK, size=9, symbol="line-ew", line=dict(width=2, color=INK)),
-        error_y=dict(
-            type="data",
-            symmetric=False,
-            array=high - median,
-            arrayminus=median - low,
-            color=INK,
-            thickness=1.5,
-            width=6,
-        ),
-        hovertemplate="%{x}: %{y:.3f}",
-    )
-
-
 def pair_distances(
     comparison: Compared,  # from the state
     usual: np.ndarray | None = None,  # [pairs, K] distances of many captions
 ) -> go.Figure:
     "Relative distances of the generated matrices to those of the first caption"
-    blocks = [f"block {b}" for b in comparison.adapted.blocks]
-    traces = []
+    blocks = [f"block {block}" for block in comparison.adapted.blocks]
+    fig = figure(title="Distance to the first caption", y="‖A−B‖ / mean norm", height=310, yaxis_rangemode="tozero")
     for (part, distances), colour in zip(comparison.distances.items(), COLOURS):
-        bars = go.Bar(x=blocks, y=distances.tolist(), name=part, marker_color=colour, hovertemplate="%{x}: %{y:.3f}")
-        traces.append(bars)
+        fig.add_bar(x=blocks, y=distances.tolist(), name=part, marker_color=colour, hovertemplate="%{x}: %{y:.3f}")
     if usual is not None:
-        traces.append(_usual_range(blocks, usual))
-    fig = figure(
-        *traces, title="Distance to the first caption", y="‖A−B‖ / mean norm", height=310, yaxis_rangemode="tozero"
-    )
+        low, median, high = np.quantile(usual, [0.05, 0.5, 0.95], axis=0)
+        fig.add_scatter(
+            x=blocks,
+            y=median,
+            mode="markers",
+            name="any two captions: median, 5–95 %",
+            marker=dict(color=INK, size=9, symbol="line-ew", line=dict(width=2, color=INK)),
+            error_y=dict(array=high - median, arrayminus=median - low, color=INK, thickness=1.5, width=6),
+            hovertemplate="%{x}: %{y:.3f}",
+        )
     return legend_below(fig, 32)
 
 
@@ -299,52 +190,11 @@ def pair_maps(
         return empty_figure(NO_MATRICES)
     if not comparison.differences:
         return empty_figure("Enter a second caption to see the difference.")
-    return heat_maps(
-        torch.stack(list(comparison.differences.values())),
-        list(comparison.differences),
-        comparison.adapted.blocks,
-        "First caption’s matrices minus the other",
-    )
+    matrices = torch.stack(list(comparison.differences.values()))
+    title = "First caption’s matrices minus the other"
+    return heat_maps(matrices, list(comparison.differences), comparison.adapted.blocks, title)
 
 # %% ../../../nbs/7_apps/1_explore/2_adapters/20_figures.ipynb #17b589dc
-def _borders(groups: Sequence[tuple], pane: int, n: int) -> list[dict]:
-    "Vertical and horizontal lines between groups"
-    suffix = axis_suffix(pane)
-    common = dict(type="line", xref="x" + suffix, yref="y" + suffix, line=dict(color="rgba(90,90,90,.75)", width=1))
-    first, last = -0.5, n - 0.5
-    lines = []
-    for _, start, _ in groups[1:]:
-        at = start - 0.5
-        lines.append(common | dict(x0=at, x1=at, y0=first, y1=last))
-        lines.append(common | dict(x0=first, x1=last, y0=at, y1=at))
-    return lines
-
-
-def _label_groups(fig: go.Figure, pane: int, n: int, groups: Sequence[tuple]) -> None:
-    "Titles of a pane, and names of its groups if there are few"
-    suffix = axis_suffix(pane)
-    title = f"{n} captions"
-    if groups:
-        title += f", {len(groups)} groups"
-    fig.layout["xaxis" + suffix].title = axis_title(title)
-    if 1 < len(groups) <= 7:
-        fig.layout["yaxis" + suffix].update(
-            showticklabels=True,
-            tickangle=-90,
-            tickfont_size=11,
-            tickvals=[(start + end - 1) / 2 for _, start, end in groups],
-            ticktext=[label.replace("_", "<br>") for label, _, _ in groups],
-        )
-
-
-_SIMILARITY_SCALE = dict(
-    colorscale=DIVERGING,
-    cmin=-100,
-    cmax=100,
-    colorbar=_colour_bar("centred cosine", tickvals=[-100, -50, 0, 50, 100], ticktext=["−1", "−0.5", "0", "0.5", "1"]),
-)
-
-
 def similarity_maps(
     many: Many,  # from the state
     block: int | None = None,  # index among the K blocks; None: all together
@@ -352,104 +202,64 @@ def similarity_maps(
     "Centred cosine similarity of generated matrices, in the order of each label"
     hundredths = np.rint(100 * many.similarity(block)).astype("int8")
     n = len(hundredths)
-    orders = {label: many.order(label) for label in many.labels}
-    if orders:
-        titles = [f"in order of {label}" for label in orders]
-        indices = [order.index for order in orders.values()]
-        groups = [order.groups for order in orders.values()]
-    else:
-        titles = ["as given"]
-        indices = [np.arange(n)]
-        groups = [()]
-    hover = "captions %{y} and %{x} in this order: %{z}/100<extra></extra>"
-    cells = [
-        [dict(type="heatmap", z=hundredths[np.ix_(index, index)], coloraxis="coloraxis", hovertemplate=hover)]
-        for index in indices
-    ]
-    borders = []
-    for pane, pane_groups in enumerate(groups):
-        borders += _borders(pane_groups, pane, n)
-    axis = dict(showgrid=False, zeroline=False, showticklabels=False, constrain="domain")
-    fig = panes(
-        cells,
-        len(cells),
-        titles,
-        axis | dict(range=[-0.5, n - 0.5]),
-        axis | dict(range=[n - 0.5, -0.5], constraintoward="top"),
-        square=True,
-        title="Similarity of generated adapters",
-        height=470,
-        shapes=borders,
-        margin=dict(r=8, t=84),
-        coloraxis=_SIMILARITY_SCALE,
+    orders = {f"in order of {label}": many.order(label) for label in many.labels}
+    indices = [order.index for order in orders.values()] or [np.arange(n)]
+    fig = px.imshow(
+        np.stack([hundredths[np.ix_(index, index)] for index in indices]),
+        facet_col=0,
+        color_continuous_scale=DIVERGING,
+        range_color=[-100, 100],
+        labels=dict(x="", y="", color="centred cosine × 100"),
     )
-    for pane, pane_groups in enumerate(groups):
-        _label_groups(fig, pane, n, pane_groups)
-    return fig
+    for pane, name in zip(fig.layout.annotations, orders or ["as given"]):
+        pane.text = name
+    fig.update_xaxes(showticklabels=False, title=f"{n} captions").update_yaxes(showticklabels=False, title="")
+    for column, order in enumerate(orders.values(), 1):
+        _mark_groups(fig, order.groups, column)
+    bar = colour_bar("centred cosine", tickvals=[-100, 0, 100], ticktext=["−1", "0", "1"])
+    layout = dict(margin=dict(r=8, t=84), coloraxis_colorbar=bar)
+    return dressed(fig, title="Similarity of generated adapters", height=470, **layout)
+
+
+def _mark_groups(fig: go.Figure, groups: Sequence[tuple], column: int) -> None:
+    "Borders between the groups of a pane, and their names if there are few"
+    line = dict(color="rgba(90,90,90,.75)", width=1)
+    for _, start, _ in groups[1:]:
+        fig.add_vline(start - 0.5, col=column, line=line).add_hline(start - 0.5, col=column, line=line)
+    if 1 < len(groups) <= 7:
+        middles = [(start + end - 1) / 2 for _, start, end in groups]
+        names = [label.replace("_", "<br>") for label, _, _ in groups]
+        ticks = dict(showticklabels=True, tickangle=-90, tickfont_size=11, tickvals=middles, ticktext=names)
+        fig.update_yaxes(ticks | dict(matches=None), col=column)
 
 
 def shares(
     table: pd.DataFrame,  # from `Many.shares`
 ) -> go.Figure:
     "Share of the variation explained by style, content or language"
-    traces = []
-    blocks = table.columns.drop("chance")
-    for block, colour in zip(blocks, colours_of(len(blocks))):
-        hover = f"%{{x}}, {block}: %{{y:.1f}} %<extra></extra>"
-        bars = go.Bar(x=table.index, y=100 * table[block], name=block, marker_color=colour, hovertemplate=hover)
-        traces.append(bars)
-    chance = go.Scatter(
+    labels = dict(value="share of the variation, %", index="", variable="")
+    fig = px.bar(
+        100 * table.drop(columns="chance"), barmode="group", color_discrete_sequence=COLOURS, labels=labels
+    ).add_scatter(
         x=table.index,
         y=100 * table.chance,
         mode="markers",
         name="random labels",
         marker=dict(symbol="line-ew", size=46, line=dict(width=2, color=INK)),
-        hovertemplate="%{x}, random labels: %{y:.1f} %<extra></extra>",
     )
-    fig = figure(
-        *traces,
-        chance,
-        title="Variation of the matrices explained by each label",
-        y="share of the variation, %",
-        height=310,
-        yaxis_range=[0, 100],
-    )
-    return legend_below(fig, 32)
+    title = "Variation of the matrices explained by each label"
+    return legend_below(dressed(fig, title=title, height=310, yaxis_range=[0, 100]), 32)
 
 # %% ../../../nbs/7_apps/1_explore/2_adapters/20_figures.ipynb #87109d04
-def _moves(ranks: pd.DataFrame, labels: Sequence[str]) -> go.Scatter:
-    "Lines from the rank with all adapters to the rank with the current setting"
-    x = []
-    y = []
-    for before, after, label in zip(ranks["all adapters"], ranks[NOW], labels):
-        x += [int(before), int(after), None]
-        y += [label, label, None]
-    return go.Scatter(x=x, y=y, mode="lines", line=dict(color=INK, width=2), hoverinfo="skip", showlegend=False)
-
-
-def _single_blocks(ranks: pd.DataFrame, labels: Sequence[str], columns: Sequence[str]) -> go.Scatter:
-    "Small marks for the ranks with a single adapter off"
-    return go.Scatter(
-        x=ranks[columns].to_numpy().T.ravel().tolist(),
-        y=list(labels) * len(columns),
-        mode="markers",
-        name="one adapter off",
-        customdata=np.repeat(columns, len(ranks)),
-        marker=dict(size=12, symbol="line-ns", line=dict(width=2, color="rgba(128,128,128,.75)")),
-        hovertemplate="%{customdata}: rank %{x}<extra></extra>",
-    )
-
-
-def _rank_marks(ranks: pd.DataFrame, labels: Sequence[str], column: str, **marker) -> go.Scatter:
-    "Marks for the ranks of one setting"
-    return go.Scatter(
-        x=ranks[column].tolist(),
-        y=labels,
-        mode="markers",
-        name=column,
-        marker=marker,
-        hovertemplate=f"{column}: rank %{{x}}<extra></extra>",
-    )
+def _rank_styles() -> dict[str, dict]:
+    "Setting → how its ranks are marked"
+    bar = dict(size=12, symbol="line-ns", line=dict(width=2, color="rgba(128,128,128,.75)"))
+    return {
+        "one adapter off": bar,
+        "no adapters": dict(color="rgba(0,0,0,0)", size=15, line=dict(width=2, color=COLOURS[3])),
+        "all adapters": dict(color=COLOURS[0], size=11),
+        NOW: dict(color=COLOURS[1], size=9, symbol="diamond"),
+    }
 
 
 def rank_moves(
@@ -460,31 +270,26 @@ def rank_moves(
     if ranks is None or not len(ranks):
         return empty_figure("No query yet. Enter one above.")
     labels = [f"{i} · {short(name, 30)}" for i, name in enumerate(names, 1)]
+    fig = figure(title="Rank of the target image", x="rank (1 is best, log)", height=190 + 34 * len(ranks))
+    for before, after, label in zip(ranks["all adapters"], ranks[NOW], labels):
+        line = dict(mode="lines", line=dict(color=INK, width=2), hoverinfo="skip", showlegend=False)
+        fig.add_scatter(x=[int(before), int(after)], y=[label, label], **line)
     single = [column for column in ranks if column.startswith("without")]
-    traces = [_moves(ranks, labels)]
-    if single:
-        traces.append(_single_blocks(ranks, labels, single))
-    outline = dict(width=2, color=COLOURS[3])
-    traces += [
-        _rank_marks(ranks, labels, "no adapters", color="rgba(0,0,0,0)", size=15, line=outline),
-        _rank_marks(ranks, labels, "all adapters", color=COLOURS[0], size=11),
-        _rank_marks(ranks, labels, NOW, color=COLOURS[1], size=9, symbol="diamond"),
-    ]
-    largest = max(10, int(ranks.to_numpy().max()) * 1.6)
-    fig = figure(
-        *traces,
-        title="Rank of the target image",
-        x="rank (1 is best, log)",
-        height=190 + 34 * len(ranks),
-        xaxis=dict(
-            type="log",
-            range=[-0.12, np.log10(largest)],
-            tickvals=[1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000],
-            tickformat=",d",
-        ),
-        yaxis=dict(autorange="reversed", type="category"),
-    )
-    return legend_below(fig, 52)
+    for name, marker in _rank_styles().items():
+        columns = [name] if name in ranks else single
+        fig.add_scatter(
+            x=ranks[columns].to_numpy().T.ravel().tolist(),
+            y=labels * len(columns),
+            mode="markers",
+            name=name,
+            marker=marker,
+            customdata=np.repeat(columns, len(ranks)),
+            hovertemplate="%{customdata}: rank %{x}<extra></extra>",
+        )
+    ticks = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000]
+    span = [-0.12, np.log10(max(10, int(ranks.to_numpy().max()) * 1.6))]
+    fig.update_xaxes(type="log", range=span, tickvals=ticks, tickformat=",d")
+    return legend_below(fig.update_yaxes(autorange="reversed", type="category"), 52)
 
 
 def recall_chart(
@@ -493,19 +298,15 @@ def recall_chart(
 ) -> go.Figure:
     "Recall@1 with adapters switched off, with the interval of the paired difference"
     recall = 100 * table["R@1"]
-    settings = list(table.index)
     marks = go.Scatter(
         x=recall,
-        y=settings,
+        y=list(table.index),
         mode="markers+text",
         text=[f"{value:.1f}" for value in recall],
         textposition="top center",
         cliponaxis=False,
-        marker=dict(color=[COLOURS[0]] + [COLOURS[1]] * (len(settings) - 1), size=11),
-        showlegend=False,
+        marker=dict(color=[COLOURS[0]] + [COLOURS[1]] * (len(table) - 1), size=11),
         error_x=dict(
-            type="data",
-            symmetric=False,
             array=100 * (table.high - table.difference),
             arrayminus=100 * (table.difference - table.low),
             color=INK,
@@ -517,7 +318,7 @@ def recall_chart(
         marks,
         title=f"{about['n']:,} captions in {language_name(about['language'])}, {about['pictures']:,} images",
         x="text → image R@1, % (bars: 95 % interval of the paired difference to all adapters)",
-        height=120 + 42 * len(settings),
+        height=120 + 42 * len(table),
         yaxis=dict(autorange="reversed"),
     )
     return fig.add_vline(recall.iloc[0], line=dict(color=INK, width=1, dash="dot"))

@@ -9,12 +9,14 @@ __all__ = ['ranks_figure', 'scores_figure', 'words_figure', 'score_summary', 'pl
 import html
 from collections.abc import Mapping
 
+import pandas as pd
+import plotly.express as px
 import plotly.graph_objects as go
 from PIL import Image
 
 from ...corpora.languages import direction
 from .state import Answer
-from ..theme import COLOURS, MISS, colour_map, figure, picture_address
+from ..theme import COLOURS, MISS, colour_map, dressed, figure, picture_address, rank_bars
 from ...search.explain.contributions import WordContributions
 from ...search.explain.regions import RegionContributions, overlay
 
@@ -23,60 +25,27 @@ def ranks_figure(
     answers: Mapping[str, Answer],  # by model
 ) -> go.Figure:
     "Rank of the selected image with each model"
-    ranked = {name: answer for name, answer in answers.items() if answer.rank is not None}
-    colours = colour_map(answers)
-    bars = go.Bar(
-        y=list(ranked),
-        x=[answer.rank for answer in ranked.values()],
-        orientation="h",
-        marker_color=[colours[name] for name in ranked],
-        text=[f" {answer.rank:,} of {answer.n:,}" for answer in ranked.values()],
-        textposition="outside",
-        cliponaxis=False,
-        hovertemplate="%{y}: rank %{x}<extra></extra>",
-        width=0.6,
-        base=0,
-    )
-    largest = max((answer.n for answer in answers.values()), default=10)
-    return figure(
-        bars,
-        title="Rank of the selected image",
-        x="rank (1 is best, logarithmic)",
-        height=120 + 34 * max(1, len(ranked)),
-        xaxis=dict(type="log", range=[-0.02, 1.12 * len(str(largest))], dtick=1),
-        yaxis=dict(autorange="reversed"),
-        showlegend=False,
-        margin=dict(l=8, r=70),
-    )
+    ranks = {name: answer.rank for name, answer in answers.items() if answer.rank is not None}
+    n = max((answer.n for answer in answers.values()), default=10)
+    return rank_bars(ranks, n, "Rank of the selected image", colour_map(answers))
 
 # %% ../../../nbs/7_apps/1_explore/1_ask/20_figures.ipynb #5ae2fd39
 def scores_figure(
     answers: Mapping[str, Answer],  # by model
 ) -> go.Figure:
     "Scores of the hits by rank"
-    colours = colour_map(answers)
-    lines = []
-    for i, (name, answer) in enumerate(answers.items()):
-        line = go.Scatter(
-            x=[hit.rank for hit in answer.hits],
-            y=[hit.score for hit in answer.hits],
-            name=name,
-            mode="lines+markers",
-            line=dict(color=colours[name]),
-            marker=dict(symbol=i),
-            hovertemplate=f"{html.escape(name)}<br>rank %{{x}}: %{{y:.3f}}<extra></extra>",
-        )
-        lines.append(line)
-    most_hits = max((len(answer.hits) for answer in answers.values()), default=0)
-    return figure(
-        *lines,
-        title="Scores of the hits",
+    hits = [dict(model=name, rank=hit.rank, score=hit.score) for name, answer in answers.items() for hit in answer.hits]
+    fig = px.line(
+        pd.DataFrame(hits, columns=["model", "rank", "score"]),
         x="rank",
-        y="score (cosine)",
-        height=280,
-        showlegend=len(lines) > 1,
-        xaxis_dtick=1 if most_hits <= 15 else None,
+        y="score",
+        color="model",
+        symbol="model",
+        markers=True,
+        color_discrete_map=colour_map(answers),
+        labels=dict(score="score (cosine)"),
     )
+    return dressed(fig, title="Scores of the hits", height=280, showlegend=len(answers) > 1)
 
 # %% ../../../nbs/7_apps/1_explore/1_ask/20_figures.ipynb #826afc53
 def words_figure(
@@ -84,33 +53,26 @@ def words_figure(
 ) -> go.Figure:
     "Contribution of each word of the query to the score"
     values = [word.contribution for word in words.words]
-    positions = list(range(len(values)))
+    texts = [word.text for word in words.words]
     bars = go.Bar(
-        x=positions,
+        x=list(range(len(values))),
         y=values,
         marker_color=[COLOURS[0] if value >= 0 else MISS for value in values],
         text=[f"{value:+.3f}" for value in values],
         textposition="outside",
         cliponaxis=False,
-        customdata=[word.text for word in words.words],
+        customdata=texts,
         hovertemplate="%{customdata}: %{y:+.4f}<extra></extra>",
     )
-    top = 1.25 * max((abs(value) for value in values), default=0.1)
-    bottom = min(0, 1.25 * min(values, default=0)) - 0.02 * top
+    top = 1.25 * max(map(abs, values), default=0.1)
+    reading_order = "reversed" if direction(words.language) == "rtl" else True
     return figure(
         bars,
         title=f"Words: {words.algorithm.replace('_', ' ')}",
         y="contribution to the score",
         height=300,
-        showlegend=False,
-        yaxis_range=[bottom, top],
-        xaxis=dict(
-            tickvals=positions,
-            ticktext=[word.text for word in words.words],
-            autorange="reversed" if direction(words.language) == "rtl" else True,
-            tickfont_size=14,
-            showgrid=False,
-        ),
+        yaxis_range=[min(0, 1.25 * min(values, default=0)) - 0.02 * top, top],
+        xaxis=dict(tickvals=bars.x, ticktext=texts, autorange=reading_order, tickfont_size=14, showgrid=False),
     )
 
 

@@ -9,56 +9,42 @@ __all__ = ['LEAD', 'FILTERS', 'grid_items', 'answer_note', 'Ask']
 import base64
 import html
 from collections.abc import Mapping
-from functools import partial
 
 import ipywidgets as w
-import pandas as pd
+from fastcore.basics import patch
 
 from ...corpora.languages import direction
 from .figures import places_html, ranks_figure, score_summary, scores_figure, words_figure
 from .state import MAX_MODELS, WORD_METHODS, Answer, AskState
 from dasd_lab.explore.controls import (
-    Background,
     Fold,
-    Panel,
     PictureGrid,
-    Plot,
-    QueryBox,
-    add_classes,
+    QueryRow,
+    Toggles,
     button,
     choose,
-    folds,
+    columns,
     language_options,
-    on_change,
+    picture_items,
     prose,
     row,
     section,
-    toggles,
 )
-from ..theme import language_name, missing_fonts_note, tagged
+from ..panel import Panel, offer
+from ..theme import table_html, tagged
 from ..workbench import Workbench
-from ...search.explain.contributions import WordContributions
-from ...search.explain.regions import RegionContributions
 
 # %% ../../../nbs/7_apps/1_explore/1_ask/30_panel.ipynb #0bc0bcf2
-def _captions(workbench: Workbench, id: str) -> list[dict]:
-    "Captions of an image for `PictureGrid`"
-    captions = workbench.captions(id, origin="human")
-    return [dict(text=c.text, language=c.language, direction=direction(c.language)) for c in captions]
-
-
 def grid_items(
-    state: AskState,  # its workbench has the images
+    workbench: Workbench,  # with the images
     answer: Answer,  # of one model
     captions: bool = False,  # show the captions of every image
 ) -> list[dict]:
     "Hits of one model for `PictureGrid`"
-    wb = state.workbench
-    items = []
-    for hit in answer.hits:
-        item = dict(id=hit.id, src=wb.address(hit.id), alt=wb.alt(hit.id), rank=hit.rank, score=hit.score)
-        item["captions"] = _captions(wb, hit.id) if captions else []
-        items.append(item)
+    items = picture_items(workbench, [(hit.id, hit.score) for hit in answer.hits])
+    for item in items if captions else ():
+        found = workbench.captions(item["id"], origin="human")
+        item["captions"] = [dict(text=c.text, language=c.language, direction=direction(c.language)) for c in found]
     return items
 
 
@@ -81,390 +67,306 @@ FILTERS = ("split", "language", "place", "object")  # facets to filter by, where
 class Ask(Panel):
     "Search images in any language"
 
-    def __init__(
-        self,
-        workbench: Workbench | None = None,  # None: that of the first world
-        state: AskState | None = None,  # an existing state to show
-    ):
-        self.state = state or AskState(workbench)
-        self._answer_cards: dict[str, w.VBox] = {}  # model name → card
-        self._updating = False  # widgets are being set from the state
-        self._explained = None  # image and request that the explanations belong to
-        search = self._search_section()
-        self.results = add_classes(w.Box(layout=w.Layout(width="100%")), "dl-results")
-        self.about = self._image_section()
-        self.asked = add_classes(w.Box([self.results, self.about]), "dl-asked")
-        self.scores = Plot("dl-scores")
-        self.more = Fold("Scores", w.VBox([self.scores]))
-        lead = f"{LEAD} {missing_fonts_note(self.state.workbench.main.languages)}"
-        super().__init__(
-            "Search images in any language",
-            search,
-            self.asked,
-            self.more,
-            state=self.state,
-            css_class="dl-ask",
-            lead=lead.strip(),
+    title = "Search images in any language"
+    lead = LEAD
+    css_class = "dl-ask"
+    state_class = AskState
+    address_traits = ("answers", "chosen")
+
+    def sections(self):
+        s = self.state
+        self.cards: dict[str, w.VBox] = {}  # model name → its results
+        search = self._search()
+        self.results = w.Box(layout=w.Layout(width="100%")).add_class("dl-results")
+        self.part(self._show_answers, "answers", "refusals", "models", "chosen")
+        about = self.visible(self._about(), lambda s: s.chosen, "chosen")
+        asked = w.Box([self.results, about]).add_class("dl-asked")
+        self.part(lambda: (asked.add_class if s.chosen else asked.remove_class)("dl-with-image"), "chosen")
+        scores = Fold(
+            "Scores", self.plot("dl-scores", lambda s: s.answers and scores_figure(s.answers) or None, "answers")
         )
-        self._wire()
-        if state is None:
-            self._show_example()
+        return [search, asked, row(scores), scores.content]
 
-    def _show_example(self) -> None:
-        "Answer the first example, so that there is something to see"
-        readable = self.state.workbench.languages
-        examples = [text for text, language in self.state.workbench.queries if language in readable]
-        if self.state.workbench.world and examples:
-            self.ask(examples[0])
-
-    def _search_section(self) -> w.VBox:
-        "Search box, examples, and one row of controls, behind which filters, models and history are folded"
-        self.query = QueryBox(placeholder="Describe an image in any language", label="Search")
-        self.language = choose("Language", self._language_choices(), "", "dl-language")
-        self.examples = self._example_buttons()
-        self.filter = self._filter_dropdowns()
-        self.names = w.Box(layout=w.Layout(overflow="visible"))
-        self._show_model_buttons()
-        self.size = choose("Show", [(f"{n} images", n) for n in (6, 12, 24, 48)], self.state.k, "dl-k")
-        self.captions = w.ToggleButton(description="Captions", tooltip="Show the captions of all images")
-        self.captions.add_class("dl-captions")
-        self.history = choose("History", [("no query yet", -1)], -1, "dl-history")
-        undo = button("Undo", self.state.undo, "Previous query", css_class="dl-undo")
-        redo = button("Redo", self.state.redo, "Next query", css_class="dl-redo")
-        self.export = prose("", "dl-export")
-        parts = dict(Models=[self.names], Filters=list(self.filter.values()), History=[self.history, undo, redo])
-        parts["Show"] = [self.size, self.captions]
-        if not self.filter:
-            del parts["Filters"]
-        self.folds, opened = folds(**parts)
-        export = button("Export", self.export_results, "Download as PNG and CSV", css_class="dl-save")
-        controls = row(self.language, *self.folds, export, self.export)
-        return section("", self.query, add_classes(self.examples, "dl-line"), controls, opened, css_class="dl-asking")
-
-    def _language_choices(self) -> list[tuple[str, str]]:
-        bench = self.state.workbench
-        main = bench.main.languages
-        others = language_options(language for language in bench.languages if language not in main)
-        return [("detect", ""), *language_options(main), *sorted(others)]
-
-    def _example_buttons(self) -> w.HBox:
-        buttons = []
-        for text, language in self.state.workbench.queries:
-            if language in self.state.workbench.languages:
-                act = partial(self.ask, text)
-                buttons.append(button(text, act, language_name(language), css_class="dl-example"))
-        return row(*buttons)
-
-    def _filter_dropdowns(self) -> dict[str, w.Dropdown]:
-        wb = self.state.workbench
-        dropdowns = {}
-        for facet in FILTERS:
-            if facet not in wb.facets:
-                continue
-            values = wb.choices(facet)
-            if facet == "language":
-                options = language_options(values)
-            else:
-                options = [(value.replace("_", " "), value) for value in values]
-            initial = wb.splits[0] if facet == "split" else ""
-            dropdowns[facet] = choose(facet, [("any", ""), *options], initial, f"dl-filter-{facet}")
-        return dropdowns
-
-    def _show_model_buttons(self) -> None:
-        "A toggle button for every model"
-        boxes = toggles(self.state.workbench.names, self.state.models, self._models_changed)
-        self.models = boxes.buttons
-        self.names.children = [row(prose('<span class="dl-soft">Side by side, up to four</span>'), *boxes.children)]
-
-    def _image_section(self) -> w.VBox:
-        "The selected image: captions on the left, ranks and explanation on the right"
-        self.picture = prose("", "dl-picture")
-        self.nearest = prose("", "dl-nearest")
-        self.reading = Background()
-        actions = row(
-            button("Find similar images", lambda: self.state.like(self.state.chosen), css_class="dl-like"),
-            button("Nearest captions", self.find_nearest, "In every language", css_class="dl-near"),
-            button("Close", lambda: self.state.choose(""), "Show all results again", css_class="dl-close"),
-            self.reading,
-        )
-        left = add_classes(w.VBox([self.picture, actions, self.nearest]), "dl-left")
-        self.ranks = Plot("dl-ranks")
-        right = w.VBox([self.ranks, self._why_box()])
-        both = add_classes(w.Box([left, right]), "dl-both")
-        about = section("Selected image", both, css_class="dl-about")
-        about.layout.display = "none"
-        return about
-
-    def _why_box(self) -> w.VBox:
-        "Contributions of words and image regions"
-        self.explained_model = choose("Model", [self.state.workbench.main.name], css_class="dl-of")
-        self.word_method = choose("Words", list(WORD_METHODS), css_class="dl-way")
-        self.region_method = choose("Image regions", self.state.region_methods(), css_class="dl-places")
-        self.thinking = Background()
-        controls = row(
-            button("Why this image?", self.explain, primary=True, css_class="dl-why"),
-            self.explained_model,
-            self.word_method,
-            self.region_method,
-            self.thinking,
-        )
-        self.summary = prose("", "dl-said")
-        self.words = Plot("dl-words")
-        self.spots = prose("", "dl-spots")
-        self.explanation = w.VBox([self.summary, self.words, self.spots])
-        self.explanation.layout.display = "none"
-        return add_classes(w.VBox([controls, self.explanation]), "dl-right")
-
-    def _wire(self) -> None:
-        "Connect widgets and state"
-        state = self.state
-        on_change(self.query, self._show_hint)
-        on_change(self.language, self._show_hint)
-        on_change(self.query, self._search, "submitted")
-        for widget in (*self.filter.values(), self.language):
-            on_change(widget, self._search_again)
-        on_change(self.size, self._size_changed)
-        on_change(self.captions, self._show_answers)
-        on_change(self.more.switch, self._show_answers)
-        on_change(self.history, self._history_chosen)
-        on_change(state.workbench, self._model_added, "names")
-        on_change(state, self._show_answers, ["answers", "refusals"])
-        on_change(state, self._show_models, "models")
-        on_change(state, self._show_image, ["chosen", "answers"])
-        self._show_answers()
-
-    def _show_hint(self) -> None:
-        self.query.hint = self.state.listen(self.query.value, self.language.value)
-
-    def _filter_values(self) -> dict[str, str]:
-        return {facet: dropdown.value for facet, dropdown in self.filter.items()}
-
-    def _search(self) -> None:
-        self.state.ask(self.query.value, self.language.value, filters=self._filter_values())
-
-    def _search_again(self) -> None:
-        "Repeat the current query after a change of a filter or of the language"
-        if self._updating or not self.state.history:
-            return
-        request = self.state.now
-        if request.picture:
-            self.state.ask(picture=request.picture, filters=self._filter_values())
-        else:
-            self.state.ask(request.text, self.language.value, filters=self._filter_values())
-
-    def _size_changed(self) -> None:
-        self.state.k = self.size.value
-        self.state.repeat()
-
-    def _show_models(self) -> None:
-        "Turn on the buttons of the models that a query has chosen"
-        if [name for name, toggle in self.models.items() if toggle.value] != self.state.models:
-            self._show_model_buttons()
-
-    def _models_changed(self, names: list[str]) -> None:
-        self.state.models = names
-        self.state.set_aside = []
-        self.state.repeat()
-
-    def _history_chosen(self) -> None:
-        if not self._updating and self.history.value is not None:
-            self.state.go(self.history.value)
-
-    def _model_added(self) -> None:
-        "Offer a new model and its languages"
-        self._show_model_buttons()
-        language = self.language.value
-        self.language.options = self._language_choices()
-        self.language.value = language
+    def start(self, *first) -> None:
+        "A query, else the first example, so that there is something to see"
+        s = self.state
+        examples = [text for text, language in s.workbench.queries if language in s.workbench.languages]
+        if first or (s.workbench.world and examples and not s.history):
+            self.ask(*(first or examples[:1]))
 
     def ask(
         self,
         text: str,  # query in any language
     ) -> "Ask":  # the panel itself, to be displayed
         "Search as if the query had been typed"
-        self.query.value = text
-        self._search()
+        self._ask(text, "")
         return self
 
-    address_traits = ("answers", "chosen")
+# %% ../../../nbs/7_apps/1_explore/1_ask/30_panel.ipynb #fcd72e0e
+@patch
+def _search(self: Ask):
+    s = self.state
+    query = self.search_row(
+        QueryRow(),
+        self._ask,
+        lambda s: sorted(s.workbench.languages, key=lambda code: code not in s.workbench.main.languages),
+        "available",
+        "answers",
+        hint=lambda s: s.listen(s.text, s.now.language),
+        listen=self._listen,
+        examples=s.workbench.queries,
+    )
+    self.query = query
+    parts = [Fold("Models", self._models()), *self._filters(), self._history(), self._show()]
+    self.links = prose("", "dl-export")
+    export = button("Export", self.export_results, "Download as a page and as a table", css_class="dl-save")
+    return section("", query, row(*parts, export, self.links), *[part.content for part in parts], css_class="dl-asking")
 
-    def address(self) -> dict[str, str]:
-        "The request, the models and the selected image"
-        now = self.state.now
-        parameters = dict(now.filters)
-        if now.picture:
-            parameters["like"] = now.picture
-        elif now.text:
-            parameters["q"] = now.text
-        if now.language:
-            parameters["language_of_query"] = now.language
-        if self.state.models != [self.state.workbench.main.name]:
-            parameters["models"] = ",".join(self.state.models)
-        if self.state.chosen:
-            parameters["image"] = self.state.chosen
-        return parameters
 
-    def open_address(
-        self,
-        parameters: Mapping[str, str],  # from `address`
-    ) -> None:
-        "Search as an address says"
-        if parameters == self.address() or not {"q", "like"} & set(parameters):
-            return
-        names = [name for name in parameters.get("models", "").split(",") if name in self.models]
-        self.state.models = names[:MAX_MODELS] or self.state.models
-        self._show_model_buttons()
-        filters = {facet: parameters[facet] for facet in self.filter if facet in parameters}
-        language, like = parameters.get("language_of_query", ""), parameters.get("like", "")
-        self.state.ask(parameters.get("q", ""), language, picture=like, filters=filters)
-        if parameters.get("image"):
-            self.state.choose(parameters["image"])
+@patch
+def _listen(self: Ask, text: str, language: str) -> None:
+    self.query.box.hint = self.state.listen(text, language)
 
-    def _show_answers(self) -> None:
-        "Cards of the models, scores and the search options"
-        state = self.state
-        self._answer_cards = {name: card for name, card in self._answer_cards.items() if name in state.models}
-        for name in state.models:
-            if name not in self._answer_cards:
-                self._answer_cards[name] = self._answer_card(name)
-            self._fill_card(name)
-        self.results.children = [self._answer_cards[name] for name in state.models]
-        if state.answers and self.more.switch.value:
-            self.scores.show(scores_figure(state.answers))
-        self._show_request()
 
-    def _answer_card(self, name: str) -> w.VBox:
-        "An empty card for the results of a model"
-        grid = PictureGrid(name=f"results of {name}")
-        on_change(grid, lambda: self.state.choose(grid.clicked), "clicks")
-        return section(name, prose(""), grid, css_class="dl-answer")
+@patch
+def _ask(self: Ask, text: str, language: str) -> None:
+    self.state.ask(text, language, filters={facet: choice.value for facet, choice in self.filters.items()})
 
-    def _fill_card(self, name: str) -> None:
-        "Show the results of a model; the grid is reused, so that it keeps the keyboard focus"
-        state = self.state
-        _, note, grid = self._answer_cards[name].children
-        answer = state.answers.get(name)
-        if answer is None:
-            reason = state.refusals.get(name, "No query yet.")
-            note.value = f'<div class="dl-note">{html.escape(reason)}</div>'
-            grid.layout.display = "none"
-            return
-        note.value = f'<div class="dl-note">{answer_note(answer)}</div>'
-        grid.layout.display = None
-        query = answer.hits.query
-        grid.rtl = query is not None and direction(query.language) == "rtl"
-        grid.size = 128 if len(state.models) == 1 else 96
-        grid.show_captions = self.captions.value
-        grid.items = grid_items(state, answer, self.captions.value)
 
-    def _show_request(self) -> None:
-        "Set the search options to those of the current request, without searching again"
-        state = self.state
-        if not state.history:
-            return
-        self._updating = True
-        try:
-            if state.now.text:
-                self.query.value = state.now.text
-            self.language.value = state.now.language
-            filters = dict(state.now.filters)
-            for facet, dropdown in self.filter.items():
-                dropdown.value = filters.get(facet, "")
-            labels = [f"{i}: {str(request)[:48]}" for i, request in enumerate(state.history, 1)]
-            self.history.options = [(label, i) for i, label in enumerate(labels)]
-            self.history.value = state.position
-        finally:
-            self._updating = False
+@patch
+def _models(self: Ask) -> Toggles:
+    s = self.state
+    self.models = Toggles("Side by side, up to four", least=1, most=MAX_MODELS)
+    self.part(lambda: self.models.offer([(name, name) for name in s.available], s.models), "available", "models")
+    self.on_user(self.models, self._choose_models)
+    return self.models
 
-    def _show_image(self) -> None:
-        "The selected image, its captions and ranks"
-        state = self.state
-        self.about.layout.display = None if state.chosen else "none"
-        (self.asked.add_class if state.chosen else self.asked.remove_class)("dl-with-image")
-        for card in self.results.children:
-            grid = card.children[2]
-            grid.selected = state.chosen
-        if not state.chosen:
-            return
-        self.picture.value = self._picture_html(state.chosen)
-        if self._explained != (state.chosen, state.now):
-            self.nearest.value = ""
-            self.explanation.layout.display = "none"
-        self._explained = (state.chosen, state.now)
-        self.explained_model.options = list(state.answers) or [state.workbench.main.name]
-        self.ranks.show(ranks_figure(state.answers))
 
-    def _picture_html(self, id: str) -> str:
-        "An image with its id and captions"
-        wb = self.state.workbench
-        alt = html.escape(wb.alt(id))
-        image = f'<img class="dl-large" src="{wb.address(id)}" alt="{alt}"><div class="dl-note">{html.escape(id)}</div>'
-        captions = ""
-        for c in wb.captions(id, origin="human"):
-            captions += f'<li><span class="dl-soft">{c.language}</span> {tagged(c.text, c.language)}</li>'
-        if not captions:
-            return image
-        return f"{image}<details open><summary>Captions</summary><ul>{captions}</ul></details>"
+@patch
+def _choose_models(self: Ask, names: tuple[str, ...]) -> None:
+    self.state.set_together(models=list(names), set_aside=[])
+    self.state.repeat()
 
-    def find_nearest(
-        self,
-        wait: bool = False,  # run in this thread instead of in the background
-    ) -> None:
-        "Show the nearest captions of the selected image"
-        self.reading.run(
-            lambda report: self.state.nearest(report=report), self._show_nearest, failed=self.fail, wait=wait
-        )
 
-    def _show_nearest(self, nearest: pd.DataFrame | None) -> None:
-        if nearest is None:
-            return
-        rows = ""
-        for r in nearest.itertuples():
-            correct = "✓ of this image" if r.correct else ""
-            caption = f'<td class="dl-text">{tagged(r.caption, r.language)}</td>'
-            rows += f"<tr><td>{r.language}</td>{caption}<td>{r.score:.3f}</td><td>{correct}</td></tr>"
-        note = '<div class="dl-note">Nearest caption in each language, among all captions of the split:</div>'
-        self.nearest.value = f"{note}<table>{rows}</table>"
+@patch
+def _filters(self: Ask) -> list[Fold]:
+    "A dropdown for each facet of the images"
+    wb = self.state.workbench
+    self.filters: dict[str, w.Dropdown] = {}
+    for facet in FILTERS:
+        values = wb.choices(facet)
+        named = language_options(values) if facet == "language" else [(v.replace("_", " "), v) for v in values]
+        if values:
+            self.filters[facet] = choose(facet, [("any", ""), *named], f"dl-filter-{facet}")
+            self.filters[facet].value = wb.splits[0] if facet == "split" else ""
+            self.on_user(self.filters[facet], lambda _: self._filter())
+    self.part(self._show_filters, "position", "history")
+    return [Fold("Filters", *self.filters.values())] if self.filters else []
 
-    def explain(
-        self,
-        wait: bool = False,  # run in this thread instead of in the background
-    ) -> None:
-        "Show what words and image regions contribute to the score of the selected image"
-        choices = (self.explained_model.value, self.word_method.value, self.region_method.value)
-        self.thinking.run(lambda report: self.state.why(*choices), self._show_explanation, failed=self.fail, wait=wait)
 
-    def _show_explanation(self, explanation: tuple[WordContributions, RegionContributions] | None) -> None:
-        if explanation is None:
-            return
+@patch
+def _filter(self: Ask) -> None:
+    "Repeat the current request with other filters"
+    now = self.state.now
+    filters = {facet: choice.value for facet, choice in self.filters.items()}
+    if now.text or now.picture:
+        self.state.ask(now.text, now.language, now.picture, filters)
+
+
+@patch
+def _show_filters(self: Ask) -> None:
+    filters = dict(self.state.now.filters)
+    for facet, choice in self.filters.items() if self.state.history else ():
+        choice.value = filters.get(facet, "")
+
+
+@patch
+def _history(self: Ask) -> Fold:
+    s = self.state
+    self.history = self.dropdown("History", "position", _requests, "history", css_class="dl-history", act=s.go)
+    undo = button("Undo", s.undo, "Previous query", css_class="dl-undo")
+    return Fold("History", self.history, undo, button("Redo", s.redo, "Next query", css_class="dl-redo"))
+
+
+def _requests(s: AskState) -> list[tuple[str, int]]:
+    requests = [(f"{i + 1}: {str(request)[:48]}", i) for i, request in enumerate(s.history)]
+    return requests or [("no query yet", -1)]
+
+
+@patch
+def _show(self: Ask) -> Fold:
+    s = self.state
+    sizes = [(f"{n} images", n) for n in sorted({6, 12, 24, 48, s.k})]
+    self.size = self.control(choose("Show", sizes, "dl-k"), "k")
+    self.on_user(self.size, lambda _: s.repeat())
+    self.captions = w.ToggleButton(description="Captions", tooltip="Show the captions of all images")
+    self.on_user(self.captions, lambda _: self._show_answers())
+    return Fold("Show", self.size, self.captions.add_class("dl-captions"))
+
+# %% ../../../nbs/7_apps/1_explore/1_ask/30_panel.ipynb #bcfa4b28
+@patch
+def _show_answers(self: Ask) -> None:
+    names = self.state.models
+    self.cards = {name: self.cards.get(name) or self._card(name) for name in names}
+    for name in names:
+        self._show_answer(name)
+    self.results.children = [self.cards[name] for name in names]
+
+
+@patch
+def _card(self: Ask, name: str) -> w.VBox:
+    "An empty card for the results of a model"
+    grid = PictureGrid(name=f"results of {name}")
+    grid.observe(lambda _: self.state.choose(grid.clicked), "clicks")
+    return section(name, prose(), grid, css_class="dl-answer")
+
+
+@patch
+def _show_answer(self: Ask, name: str) -> None:
+    s = self.state
+    _, note, grid = self.cards[name].children
+    answer = s.answers.get(name)
+    text = answer_note(answer) if answer else html.escape(s.refusals.get(name, "No query yet."))
+    note.value = f'<div class="dl-note">{text}</div>'
+    grid.layout.display = None if answer else "none"
+    query = answer.hits.query if answer else None
+    grid.rtl = query is not None and direction(query.language) == "rtl"
+    grid.size = 128 if len(s.models) == 1 else 96
+    grid.show_captions = self.captions.value
+    grid.items = grid_items(s.workbench, answer, self.captions.value) if answer else []
+    grid.selected = s.chosen
+
+# %% ../../../nbs/7_apps/1_explore/1_ask/30_panel.ipynb #018b626e
+@patch
+def _about(self: Ask) -> w.VBox:
+    s = self.state
+    self.picture = self.text("dl-picture", _picture_html, "chosen")
+    self.nearest = prose("", "dl-nearest")
+    self.part(self._clear, "chosen", "position", "history")
+    find = self.task(
+        "Nearest captions",
+        lambda report: s.nearest(report=report),
+        self._show_nearest,
+        tooltip="In every language",
+        css_class="dl-near",
+    )
+    self.find_nearest = find
+    actions = row(
+        button("Find similar images", lambda: s.like(s.chosen), css_class="dl-like"),
+        find,
+        button("Close", lambda: s.choose(""), "Show all results again", css_class="dl-close"),
+    )
+    self.ranks = self.plot("dl-ranks", lambda s: ranks_figure(s.answers) if s.chosen else None, "chosen", "answers")
+    both = columns([self.picture, actions, self.nearest], [self.ranks, *self._why()])
+    return section("Selected image", both, css_class="dl-about")
+
+
+@patch
+def _why(self: Ask) -> list[w.Widget]:
+    "Contributions of words and image regions"
+    s = self.state
+    model = choose("Model", (), "dl-of")
+    self.part(lambda: offer(model, list(s.answers) or [s.workbench.main.name]), "answers")
+    words = choose("Words", WORD_METHODS, "dl-way")
+    regions = choose("Image regions", s.region_methods(), "dl-places")
+    self.explain = self.task(
+        "Why this image?",
+        lambda report: s.why(model.value, words.value, regions.value),
+        self._show_explanation,
+        primary=True,
+        css_class="dl-why",
+    )
+    self.summary = prose("", "dl-said")
+    self.words = self.plot("dl-words", lambda s: None)
+    self.spots = prose("", "dl-spots")
+    return [row(self.explain, model, words, regions), self.summary, self.words, self.spots]
+
+
+@patch
+def _clear(self: Ask) -> None:
+    "Remove what was computed for another image or query"
+    self.nearest.value = self.summary.value = self.spots.value = ""
+    self.words.show(None)
+
+
+@patch
+def _show_explanation(self: Ask, explanation: tuple | None) -> None:
+    if explanation:
         words, regions = explanation
-        wb = self.state.workbench
-        id = self.state.chosen
-        image = wb.large_picture(id)
-        self.explanation.layout.display = None
+        wb, id = self.state.workbench, self.state.chosen
         self.words.show(words_figure(words))
         self.summary.value = f'<div class="dl-note">{score_summary(words)}</div>'
-        self.spots.value = places_html(image, regions, wb.alt(id))
+        self.spots.value = places_html(wb.large_picture(id), regions, wb.alt(id))
 
-    def export_results(self) -> None:
-        "Offer the results as PNG and CSV files"
-        png = self.state.to_png()
-        if png is None:
-            return
-        image = self._download_link("result.png", "image/png", png)
-        table = self._download_link("result.csv", "text/csv;charset=utf-8", self.state.to_csv())
-        self.export.value = f'<div class="dl-note">Download: {image} · {table}</div>'
 
-    @staticmethod
-    def _download_link(name: str, media_type: str, data: bytes) -> str:
-        encoded = base64.b64encode(data).decode()
-        return f'<a download="{name}" href="data:{media_type};base64,{encoded}">{name}</a>'
+@patch
+def _show_nearest(self: Ask, nearest) -> None:
+    if nearest is not None:
+        texts = [tagged(text, language) for text, language in zip(nearest.caption, nearest.language)]
+        marks = ["✓ of this image" if correct else "" for correct in nearest.correct]
+        table = table_html(
+            nearest.assign(caption=texts, correct=marks).rename(columns=dict(correct="")), raw=["caption"]
+        )
+        note = '<div class="dl-note">Nearest caption in each language, among all captions of the split:</div>'
+        self.nearest.value = note + table
 
-    def snapshot(self) -> str:
-        "The results as static HTML"
-        if not self.state.answers:
-            return super().snapshot()
-        parts = []
-        for name, answer in self.state.answers.items():
-            parts.append(f"<h4>{html.escape(name)}</h4>{answer.hits[:6]._repr_html_()}")
-        return "".join(parts)
+
+def _picture_html(s: AskState) -> str:
+    "The selected image with its id and captions"
+    wb, id = s.workbench, s.chosen
+    if not id:
+        return ""
+    image = f'<img class="dl-large" src="{wb.address(id)}" alt="{html.escape(wb.alt(id))}">'
+    captions = "".join(
+        f'<li><span class="dl-soft">{c.language}</span> {tagged(c.text, c.language)}</li>'
+        for c in wb.captions(id, origin="human")
+    )
+    told = f"<details open><summary>Captions</summary><ul>{captions}</ul></details>" if captions else ""
+    return f'{image}<div class="dl-note">{html.escape(id)}</div>{told}'
+
+# %% ../../../nbs/7_apps/1_explore/1_ask/30_panel.ipynb #8fa2f7d7
+@patch
+def export_results(self: Ask) -> None:
+    "Offer the results as a page and as a table"
+    page = self.state.to_page()
+    if page is not None:
+        files = {"result.html": ("text/html", page), "result.csv": ("text/csv;charset=utf-8", self.state.to_csv())}
+        links = []
+        for name, (kind, data) in files.items():
+            source = f"data:{kind};base64,{base64.b64encode(data).decode()}"
+            links.append(f'<a download="{name}" href="{source}">{name}</a>')
+        self.links.value = f'<div class="dl-note">Download: {" · ".join(links)}</div>'
+
+
+@patch
+def address(self: Ask) -> dict[str, str]:
+    "The request, the models and the selected image"
+    s = self.state
+    models = ",".join(s.models) if s.models != [s.workbench.main.name] else ""
+    named = dict(like=s.now.picture, q=s.now.text, language_of_query=s.now.language, models=models, image=s.chosen)
+    return dict(s.now.filters) | {name: value for name, value in named.items() if value}
+
+
+@patch
+def open_address(
+    self: Ask,
+    parameters: Mapping[str, str],  # from `address`
+) -> None:
+    "Search as an address says"
+    s = self.state
+    if parameters == self.address() or not {"q", "like"} & set(parameters):
+        return
+    names = [name for name in parameters.get("models", "").split(",") if name in s.workbench.models]
+    s.models = names[:MAX_MODELS] or s.models
+    filters = {facet: parameters[facet] for facet in self.filters if facet in parameters}
+    s.ask(parameters.get("q", ""), parameters.get("language_of_query", ""), parameters.get("like", ""), filters)
+    if parameters.get("image"):
+        s.choose(parameters["image"])
+
+
+@patch
+def snapshot(self: Ask) -> str:
+    "The results as static HTML"
+    answers = self.state.answers.items()
+    shown = "".join(f"<h4>{html.escape(name)}</h4>{answer.hits[:6]._repr_html_()}" for name, answer in answers)
+    return shown + super(Ask, self).snapshot()

@@ -6,23 +6,25 @@
 __all__ = ['MAX_MODELS', 'WORD_METHODS', 'REGION_METHODS', 'SHORT_QUERY', 'HistoryEntry', 'Answer', 'AskState']
 
 # %% ../../../nbs/7_apps/1_explore/1_ask/10_state.ipynb #9394ccdd
-import io
 import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import pandas as pd
 import torch
+from fastcore.basics import patch
 from traitlets import Dict, Int, List, Unicode
 
-from ...contracts import Caption, LabError
+from ...contracts import Caption, LabError, expect
 from ...corpora.languages import english_name
 from ...evaluation.retrieval import slice_scores
+from ..caption_queries import query_note
 from ..workbench import State, shows_messages
 from ...search.explain.contributions import WordContributions, explain_words
 from ...search.explain.regions import RegionContributions, can_attend, explain_attention, explain_regions
-from ...search.gallery.contact_sheet import SheetRow, picture_grid
+from ...search.gallery.contact_sheet import SheetRow, sheet_page
 from ...search.gallery.in_memory import Hits, caption_features
 from ...search.queries import Query, read_query
 
@@ -72,256 +74,276 @@ class AskState(State):
     def __init__(self, workbench=None, **traits):
         super().__init__(workbench, **traits)
         self._captions: dict[str, tuple[list[Caption], torch.Tensor | None]] = {}  # language → captions, features
-        self._shortest: dict[str, int] = {}  # language → length of the shortest caption
-        if not self.models:
-            self.models = [self.workbench.main.name]
+        self.models = self.models or [self.workbench.main.name]
 
     @property
     def now(self) -> HistoryEntry:
         "The current request"
-        if 0 <= self.position < len(self.history):
-            return self.history[self.position]
-        return HistoryEntry()
+        return self.history[self.position] if 0 <= self.position < len(self.history) else HistoryEntry()
+
+    @property
+    def text(self) -> str:
+        "The query of the current request"
+        return self.now.text
 
     @property
     def among(self) -> list[str] | None:
         "Images that match the filters; None: all"
         return self.workbench.among(**dict(self.now.filters))
 
-    def listen(
-        self,
-        text: str,  # typed so far
-        language: str = "",  # ISO 639; empty: detect
-    ) -> str:  # hint below the search box
-        "Detect the language of a text while it is typed"
-        from dasd_lab.explore.theme import language_hint  # imports plotly
-
-        if not text.strip():
-            return ""
-        try:
-            query = self._read(text, language)
-        except LabError as e:
-            return str(e)
-        hint = language_hint(query)
-        if len(query.text) < SHORT_QUERY * self._shortest_caption(query.language):
-            hint += " · shorter than all captions of these images; a full sentence about the scene works better"
-        return hint
-
-    def _read(self, text: str, language: str) -> Query:
-        "A query; its language is recognised among those of all models shown"
-        bench = self.workbench
-        shown = [bench.model(name).method for name in self.models[:MAX_MODELS]]
-        return read_query(text, bench.main.method, language or None, shown)
-
-    def _shortest_caption(self, language: str) -> int:
-        "Length of the shortest caption in a language, in characters; 0 without captions"
-        if language not in self._shortest:
-            lengths = [len(c.text) for id in self.workbench.ids for c in self.workbench.captions(id, language)]
-            self._shortest[language] = min(lengths, default=0)
-        return self._shortest[language]
-
-    @shows_messages
-    def ask(
-        self,
-        text: str = "",  # query in any language
-        language: str = "",  # ISO 639; empty: detect
-        picture: str = "",  # id of a query image, instead of text
-        filters: Mapping[str, str] | None = None,  # facet → value; an empty value is ignored
-    ) -> dict[str, Answer]:
-        "Search with all selected models and add the request to the history"
-        active = tuple((facet, value) for facet, value in (filters or {}).items() if value)
-        if picture:
-            self._check_picture(picture)
-            request = HistoryEntry(picture=picture, filters=active)
-        else:
-            self._read(text, "")  # reject an empty query before anything changes
-            self._show_a_reader(language)
-            request = HistoryEntry(text, language, filters=active)
-        if request != self.now:
-            self.history = [*self.history[: self.position + 1], request]
-            self.position += 1
-        self._search_all()
-        return self.answers
-
-    def _show_a_reader(self, language: str) -> None:
-        "Show a model that reads a language if none of those shown does, and these again for another language"
-        readers = [name for name, model in self.workbench.models.items() if language in model.languages]
-        if self.set_aside and (not language or set(readers) & set(self.set_aside)):
-            self.models, self.set_aside = self.set_aside, []
-        elif language and readers and not set(readers) & set(self.models):
-            before = " and ".join(self.models)
-            warnings.warn(f"{readers[0]} answers: {before} cannot read {english_name(language)}.", stacklevel=2)
-            self.models, self.set_aside = readers[:1], self.models
-
-    def _check_picture(self, id: str) -> None:
-        "Refuse an image that is not one of the workbench"
-        if id not in self.workbench.main.gallery:
-            n = len(self.workbench.ids)
-            raise LabError(f"the image {id!r}", f"one of the {n:,} images", "Click an image, or check the id.")
-
-    def repeat(self) -> None:
-        "Search again for the current request, after a change of models or of k"
-        if self.history:
-            self._search_all()
-
-    def _search_all(self) -> None:
-        "Answers and refusals of the selected models"
-        answers = {}
-        refusals = {}
-        for name in self.models[:MAX_MODELS]:
-            try:
-                answers[name] = self._search(name)
-            except LabError as e:
-                refusals[name] = str(e)
-        self.refusals = refusals
-        self.answers = answers
-
-    def _search(self, name: str) -> Answer:
-        "Answer of one model to the current request"
-        request = self.now
-        gallery = self.workbench.model(name).among(self.among)  # the first time, images are encoded
-        start = time.perf_counter()
-        n = len(gallery)
-        if not n:
-            raise LabError("filters that match no image", "at least one image", "Remove a filter.")
-        if request.picture:
-            known = request.picture in gallery
-            hits = gallery.similar(request.picture if known else self.workbench.picture(request.picture), n)
-        else:
-            language = request.language
-            if not language and len(self.models) > 1:  # one language for all models
-                language = self._read(request.text, "").language
-            hits = gallery.search(request.text, language or None, n)
-        return Answer(hits[: self.k], 1000 * (time.perf_counter() - start), self._rank_of_chosen(hits), n)
-
-    def _rank_of_chosen(self, hits: Hits) -> int | None:
-        "Rank of the selected image among all hits; ties count against it"
-        for hit in hits:
-            if hit.id == self.chosen:
-                return sum(other.score >= hit.score for other in hits)
-        return None
-
-    @shows_messages
-    def choose(
-        self,
-        id: str,  # image of the workbench; empty: none
-    ) -> None:
-        "Select an image and rank it with every model"
-        if id:
-            self._check_picture(id)
-        self.chosen = id
-        if self.history:
-            self._search_all()
-
-    def like(
-        self,
-        id: str,  # image of the workbench
-    ) -> dict[str, Answer]:
-        "Search with an image as query, with the current filters"
-        return self.ask(picture=id, filters=dict(self.now.filters))
-
-    @shows_messages
-    def nearest(
-        self,
-        id: str = "",  # image of the workbench; empty: the selected one
-        k: int = 1,  # captions per language
-        report: Callable[[float, str], None] = lambda share, text: None,  # called with the progress
-    ) -> pd.DataFrame:  # language, caption, score, correct (is it a caption of this image?)
-        "Nearest captions of an image in every language of the main model"
-        id = id or self.chosen
-        model = self.workbench.main
-        visual = model.gallery.picture_visuals(id)
-        rows = []
-        for n, language in enumerate(model.languages):
-            report(n / len(model.languages), f"encoding captions in {language}")
-            captions, features = self._captions_in(language)
-            if not captions:
-                continue
-            scores = slice_scores(model.method.score, features, visual, slice(0, 1))[:, 0]
-            for i in scores.topk(min(k, len(captions))).indices.tolist():
-                caption = captions[i]
-                correct = caption.visual_id == id
-                rows.append(dict(language=language, caption=caption.text, score=float(scores[i]), correct=correct))
-        if not rows:
-            raise LabError("images without captions", "captions", "Give a corpus, or add captions to the gallery.")
-        return pd.DataFrame(rows)
-
-    def _captions_in(self, language: str) -> tuple[list[Caption], torch.Tensor | None]:
-        "Captions in a language with their features; of the first split only, to keep the first call short"
-        if language not in self._captions:
-            wb = self.workbench
-            ids = wb.among(split=wb.splits[0]) if wb.splits else wb.ids
-            captions = [c for id in ids for c in wb.captions(id, language, "human")]
-            features = caption_features(wb.main.method, captions) if captions else None
-            self._captions[language] = captions, features
-        return self._captions[language]
-
-    def go(
-        self,
-        position: int,  # in the history
-    ) -> None:
-        "Show a request of the history again"
-        if 0 <= position < len(self.history) and position != self.position:
-            self.position = position
-            self.message = ""
-            self._search_all()
-
-    def undo(self) -> None:
-        "Show the previous request"
-        self.go(self.position - 1)
-
-    def redo(self) -> None:
-        "Show the next request"
-        self.go(self.position + 1)
-
-    @shows_messages
-    def why(
-        self,
-        model: str = "",  # name; empty: the first selected model
-        words: str = "leave one out",  # a key of `WORD_METHODS`
-        regions: str = "occlusion",  # a key of `REGION_METHODS`
-    ) -> tuple[WordContributions, RegionContributions]:
-        "Contribution of each word and of each image region to the score of the selected image"
-        if not self.chosen:
-            raise LabError("no selected image", "an image", "Click one of the results first.")
-        text = self.now.text
-        if not text:
-            raise LabError("an image as query", "a query in words", "Enter a sentence; its words are then explained.")
-        gallery = self.workbench.model(model or self.models[0]).gallery
-        language = self.now.language or None
-        explain_regions = REGION_METHODS[regions]
-        return (
-            explain_words(gallery, text, self.chosen, language, WORD_METHODS[words]),
-            explain_regions(gallery, text, self.chosen, language, self.workbench.picture(self.chosen)),
+    @cached_property
+    def shortest(self) -> dict[str, int]:
+        "Language → length of its shortest caption, in characters"
+        captions = pd.DataFrame(
+            [(c.language, len(c.text)) for id in self.workbench.ids for c in self.workbench.captions(id)],
+            columns=["language", "length"],
         )
+        return captions.groupby("language").length.min().to_dict()
 
-    def region_methods(self) -> list[str]:
-        "Keys of `REGION_METHODS` that the image tower supports"
-        if can_attend(self.workbench.main.method):
-            return list(REGION_METHODS)
-        return ["occlusion"]
+# %% ../../../nbs/7_apps/1_explore/1_ask/10_state.ipynb #c70bc14c
+@patch
+def listen(
+    self: AskState,
+    text: str,  # typed so far
+    language: str = "",  # ISO 639; empty: detect
+) -> str:  # hint below the search box
+    "Detect the language of a text while it is typed"
+    hint = query_note(text, self.workbench.main.method, language, self._shown())
+    try:
+        query = self._read(text, language)
+    except LabError:
+        return hint
+    if len(query.text) < SHORT_QUERY * self.shortest.get(query.language, 0):
+        hint += " · shorter than all captions of these images; a full sentence about the scene works better"
+    return hint
 
-    def to_frame(self) -> pd.DataFrame:
-        "All hits: query, language, model, rank, image, score, caption in the source language"
-        rows = []
-        for name, answer in self.answers.items():
-            query = answer.hits.query
-            for hit in answer.hits:
-                row = dict(query=str(self.now), language=query.language if query else "", model=name)
-                row |= dict(rank=hit.rank, image=hit.id, score=round(hit.score, 6), caption=self.workbench.alt(hit.id))
-                rows.append(row)
-        return pd.DataFrame(rows, columns=["query", "language", "model", "rank", "image", "score", "caption"])
 
-    def to_csv(self) -> bytes:  # UTF-8 with a byte order mark, which spreadsheets expect
-        "All hits as a CSV file"
-        return self.to_frame().to_csv(index=False).encode("utf-8-sig")
+@patch
+def _shown(self: AskState) -> list:
+    return [self.workbench.model(name).method for name in self.models[:MAX_MODELS]]
 
-    @shows_messages
-    def to_png(self) -> bytes:
-        "The first hits as an image, one row per model"
-        if not self.answers:
-            raise LabError("no results", "a search", "Enter a query first.")
-        grid = picture_grid([SheetRow(answer.hits[:6]) for answer in self.answers.values()])
-        buffer = io.BytesIO()
-        grid.save(buffer, "PNG", optimize=True)
-        return buffer.getvalue()
+
+@patch
+def _read(self: AskState, text: str, language: str) -> Query:
+    "A query; its language is recognised among those of all models shown"
+    return read_query(text, self.workbench.main.method, language or None, self._shown())
+
+# %% ../../../nbs/7_apps/1_explore/1_ask/10_state.ipynb #dda878e1
+@patch
+@shows_messages
+def ask(
+    self: AskState,
+    text: str = "",  # query in any language
+    language: str = "",  # ISO 639; empty: detect
+    picture: str = "",  # id of a query image, instead of text
+    filters: Mapping[str, str] | None = None,  # facet → value; an empty value is ignored
+) -> dict[str, Answer]:
+    "Search with all selected models and add the request to the history"
+    active = tuple((facet, value) for facet, value in (filters or {}).items() if value)
+    if picture:
+        self._check_picture(picture)
+        request = HistoryEntry(picture=picture, filters=active)
+    else:
+        self._read(text, "")  # reject an empty query before anything changes
+        self._show_a_reader(language)
+        request = HistoryEntry(text, language, filters=active)
+    if request != self.now:
+        self.history = [*self.history[: self.position + 1], request]
+        self.position += 1
+    self._search_all()
+    return self.answers
+
+
+@patch
+def _show_a_reader(self: AskState, language: str) -> None:
+    "Show a model that reads a language if none of those shown does, and these again for another language"
+    readers = [name for name, model in self.workbench.models.items() if language in model.languages]
+    if self.set_aside and (not language or set(readers) & set(self.set_aside)):
+        self.models, self.set_aside = self.set_aside, []
+    elif language and readers and not set(readers) & set(self.models):
+        before = " and ".join(self.models)
+        warnings.warn(f"{readers[0]} answers: {before} cannot read {english_name(language)}.", stacklevel=2)
+        self.models, self.set_aside = readers[:1], self.models
+
+
+@patch
+def _check_picture(self: AskState, id: str) -> None:
+    "Refuse an image that is not one of the workbench"
+    known = f"one of the {len(self.workbench.ids):,} images"
+    expect(id in self.workbench.main.gallery, f"the image {id!r}", known, "Click an image, or check the id.")
+
+# %% ../../../nbs/7_apps/1_explore/1_ask/10_state.ipynb #440b293c
+@patch
+def _search_all(self: AskState) -> None:
+    "Answers and refusals of the selected models"
+    answers = {}
+    refusals = {}
+    for name in self.models[:MAX_MODELS]:
+        try:
+            answers[name] = self._search(name)
+        except LabError as e:
+            refusals[name] = str(e)
+    self.set_together(refusals=refusals, answers=answers)
+
+
+@patch
+def _search(self: AskState, name: str) -> Answer:
+    "Answer of one model to the current request"
+    request = self.now
+    gallery = self.workbench.model(name).among(self.among)  # the first time, images are encoded
+    start = time.perf_counter()
+    n = len(gallery)
+    expect(n, "filters that match no image", "at least one image", "Remove a filter.")
+    if request.picture:
+        known = request.picture in gallery
+        hits = gallery.similar(request.picture if known else self.workbench.picture(request.picture), n)
+    else:
+        shared = len(self.models) > 1  # one language for all models
+        language = request.language or (self._read(request.text, "").language if shared else None)
+        hits = gallery.search(request.text, language, n)
+    at_least = [hit.score for hit in hits if hit.id == self.chosen]
+    rank = sum(hit.score >= at_least[0] for hit in hits) if at_least else None  # ties count against it
+    return Answer(hits[: self.k], 1000 * (time.perf_counter() - start), rank, n)
+
+
+@patch
+def repeat(self: AskState) -> None:
+    "Search again for the current request, after a change of models or of k"
+    if self.history:
+        self._search_all()
+
+
+@patch
+def go(
+    self: AskState,
+    position: int,  # in the history
+) -> None:
+    "Show a request of the history again"
+    if 0 <= position < len(self.history) and position != self.position:
+        self.position = position
+        self.message = ""
+        self._search_all()
+
+
+@patch
+def undo(self: AskState) -> None:
+    "Show the previous request"
+    self.go(self.position - 1)
+
+
+@patch
+def redo(self: AskState) -> None:
+    "Show the next request"
+    self.go(self.position + 1)
+
+# %% ../../../nbs/7_apps/1_explore/1_ask/10_state.ipynb #316930ef
+@patch
+@shows_messages
+def choose(
+    self: AskState,
+    id: str,  # image of the workbench; empty: none
+) -> None:
+    "Select an image and rank it with every model"
+    if id:
+        self._check_picture(id)
+    self.chosen = id
+    self.repeat()
+
+
+@patch
+def like(
+    self: AskState,
+    id: str,  # image of the workbench
+) -> dict[str, Answer]:
+    "Search with an image as query, with the current filters"
+    return self.ask(picture=id, filters=dict(self.now.filters))
+
+
+@patch
+@shows_messages
+def nearest(
+    self: AskState,
+    id: str = "",  # image of the workbench; empty: the selected one
+    k: int = 1,  # captions per language
+    report: Callable[[float, str], None] = lambda share, text: None,  # called with the progress
+) -> pd.DataFrame:  # language, caption, score, correct (is it a caption of this image?)
+    "Nearest captions of an image in every language of the main model"
+    id = id or self.chosen
+    model = self.workbench.main
+    visual = model.gallery.picture_visuals(id)
+    rows = []
+    for n, language in enumerate(model.languages):
+        report(n / len(model.languages), f"encoding captions in {language}")
+        captions, features = self._captions_in(language)
+        scores = slice_scores(model.method.score, features, visual, slice(0, 1))[:, 0] if captions else torch.zeros(0)
+        for i in scores.topk(min(k, len(captions))).indices.tolist():
+            c = captions[i]
+            rows.append(dict(language=language, caption=c.text, score=float(scores[i]), correct=c.visual_id == id))
+    expect(rows, "images without captions", "captions", "Give a corpus, or add captions to the gallery.")
+    return pd.DataFrame(rows)
+
+
+@patch
+def _captions_in(self: AskState, language: str) -> tuple[list[Caption], torch.Tensor | None]:
+    "Captions in a language with their features; of the first split only, to keep the first call short"
+    if language not in self._captions:
+        wb = self.workbench
+        ids = wb.among(split=wb.splits[0]) if wb.splits else wb.ids
+        captions = [c for id in ids for c in wb.captions(id, language, "human")]
+        self._captions[language] = captions, caption_features(wb.main.method, captions) if captions else None
+    return self._captions[language]
+
+# %% ../../../nbs/7_apps/1_explore/1_ask/10_state.ipynb #19dd2c67
+@patch
+@shows_messages
+def why(
+    self: AskState,
+    model: str = "",  # name; empty: the first selected model
+    words: str = "leave one out",  # a key of `WORD_METHODS`
+    regions: str = "occlusion",  # a key of `REGION_METHODS`
+) -> tuple[WordContributions, RegionContributions]:
+    "Contribution of each word and of each image region to the score of the selected image"
+    now, id = self.now, self.chosen
+    expect(id, "no selected image", "an image", "Click one of the results first.")
+    expect(now.text, "an image as query", "a query in words", "Enter a sentence; its words are then explained.")
+    gallery = self.workbench.model(model or self.models[0]).gallery
+    language = now.language or None
+    of_regions = REGION_METHODS[regions](gallery, now.text, id, language, self.workbench.picture(id))
+    return explain_words(gallery, now.text, id, language, WORD_METHODS[words]), of_regions
+
+
+@patch
+def region_methods(self: AskState) -> list[str]:
+    "Keys of `REGION_METHODS` that the image tower supports"
+    return list(REGION_METHODS) if can_attend(self.workbench.main.method) else ["occlusion"]
+
+# %% ../../../nbs/7_apps/1_explore/1_ask/10_state.ipynb #c40f2a72
+@patch
+def to_frame(self: AskState) -> pd.DataFrame:
+    "All hits: query, language, model, rank, image, score, caption in the source language"
+    rows = []
+    for name, answer in self.answers.items():
+        language = answer.hits.query.language if answer.hits.query else ""
+        for hit in answer.hits:
+            found = hit.rank, hit.id, round(hit.score, 6), self.workbench.alt(hit.id)
+            rows.append((str(self.now), language, name, *found))
+    return pd.DataFrame(rows, columns=["query", "language", "model", "rank", "image", "score", "caption"])
+
+
+@patch
+def to_csv(self: AskState) -> bytes:  # UTF-8 with a byte order mark, which spreadsheets expect
+    "All hits as a CSV file"
+    return self.to_frame().to_csv(index=False).encode("utf-8-sig")
+
+
+@patch
+@shows_messages
+def to_page(self: AskState) -> bytes:
+    "The first hits as an HTML page that contains its images, one row per model"
+    expect(self.answers, "no results", "a search", "Enter a query first.")
+    title = str(self.now)
+    rows = []
+    for answer in self.answers.values():
+        hits = answer.hits
+        rows.append(SheetRow(Hits(hits.hits[:6], hits.query or Query(title, "en", 1.0, False, ""), hits.thumbnails)))
+    return sheet_page(rows, title[:60], " · ".join(self.answers)).encode()

@@ -16,17 +16,12 @@ import plotly.graph_objects as go
 from ..theme import COLOURS, INK, SYMBOLS, empty_figure, figure, language_name
 
 # %% ../../../nbs/7_apps/1_explore/5_comparison/20_figures.ipynb #b0737bad
-_DIRECTIONS = {"text_to_image_": "text → image ", "image_to_text_": "image → text "}
-
-
 def metric_name(
     metric: str,  # one of `evaluation.retrieval.METRICS`
 ) -> str:
     "A metric's name for axes and menus"
-    for prefix, direction in _DIRECTIONS.items():
-        if metric.startswith(prefix):
-            return direction + metric.removeprefix(prefix).replace("_", " ")
-    return metric.replace("_", " ")
+    arrows = metric.replace("text_to_image_", "text → image ").replace("image_to_text_", "image → text ")
+    return arrows.replace("_", " ")
 
 
 def in_percent(
@@ -38,9 +33,9 @@ def in_percent(
 
 def looks(
     names: Sequence[str],  # runs, in order
-) -> dict[str, tuple[str, str]]:  # run → colour, symbol
+) -> dict[str, dict[str, str]]:  # run → colour and symbol of its marks
     "The colour and the symbol of each run"
-    return {name: (COLOURS[i % len(COLOURS)], SYMBOLS[i % len(SYMBOLS)]) for i, name in enumerate(names)}
+    return {name: dict(color=COLOURS[i % 12], symbol=SYMBOLS[i % 12]) for i, name in enumerate(names)}
 
 
 def _capitalized(text: str) -> str:
@@ -55,38 +50,29 @@ def recall_figure(
     "A metric of all runs and languages"
     if not len(table):
         return empty_figure("Nothing evaluated yet.")
-    scale = 100 if in_percent(metric) else 1
-    unit = " (%)" if in_percent(metric) else ""
-    look = looks(table.columns)
+    scale, unit = (100, " (%)") if in_percent(metric) else (1, "")
     rows = table.iloc[::-1]
     languages = [language_name(code) for code in rows.index]
-    offsets = np.linspace(-0.14, 0.14, len(look)) if len(look) > 1 else [0.0]
-    marks = [
-        go.Scatter(
-            x=scale * rows[name],
-            y=np.arange(len(rows)) - offset,
-            mode="markers",
-            name=name,
-            marker=dict(color=look[name][0], symbol=look[name][1], size=10),
-            customdata=languages,
-            hovertemplate=f"{name}<br>%{{customdata}}: %{{x:.1f}}<extra></extra>",
-        )
-        for name, offset in zip(table.columns, offsets)
-    ]
-    return figure(
-        *marks,
+    fig = figure(
         title=f"{_capitalized(metric_name(metric))} per language",
         x=metric_name(metric) + unit,
         height=150 + 34 * len(rows),
         margin_t=96,
         legend_y=1.02,
-        yaxis=dict(
-            tickvals=list(range(len(rows))),
-            ticktext=languages,
-            range=[-0.6, len(rows) - 0.4],
-            zeroline=False,
-        ),
     )
+    offsets = np.linspace(-0.14, 0.14, len(table.columns)) if len(table.columns) > 1 else [0.0]
+    for (name, look), offset in zip(looks(table.columns).items(), offsets):
+        fig.add_scatter(
+            x=scale * rows[name],
+            y=np.arange(len(rows)) - offset,
+            mode="markers",
+            name=name,
+            marker=look | dict(size=10),
+            customdata=languages,
+            hovertemplate=f"{name}<br>%{{customdata}}: %{{x:.1f}}<extra></extra>",
+        )
+    ticks = dict(tickvals=list(range(len(rows))), ticktext=languages, zeroline=False)
+    return fig.update_yaxes(range=[-0.6, len(rows) - 0.4], **ticks)
 
 # %% ../../../nbs/7_apps/1_explore/5_comparison/20_figures.ipynb #f681d01f
 def difference_figure(
@@ -99,50 +85,43 @@ def difference_figure(
     if not len(paired):
         return empty_figure("No language in which both were evaluated.")
     rows = paired.iloc[::-1]
-    apart = rows["verdict"] != "not told apart"
-    traces = []
-    for part, name, symbol in (
-        (rows[apart], "told apart", "circle"),
-        (rows[~apart], "not told apart", "circle-open"),
-    ):
-        if len(part):
-            traces.append(_difference_marks(part, name, symbol))
-    return figure(
-        *traces,
+    fig = figure(
         title=f"{first} − {second}, with 95 % intervals over scenes",
         x=f"difference in {metric_name(metric)} (percentage points)",
         height=150 + 34 * len(rows),
         margin_t=96,
         legend_y=1.02,
         yaxis=dict(categoryorder="array", categoryarray=[language_name(code) for code in rows.index]),
-    ).add_vline(0, line=dict(color=INK, width=1, dash="dot"))
+    )
+    apart = rows["verdict"] != "not told apart"
+    for part, name, symbol in ((rows[apart], "told apart", "circle"), (rows[~apart], "not told apart", "circle-open")):
+        if len(part):
+            fig.add_trace(_difference_marks(part, name, symbol))
+    return fig.add_vline(0, line=dict(color=INK, width=1, dash="dot"))
 
 
 def _difference_marks(rows: pd.DataFrame, name: str, symbol: str) -> go.Scatter:
     "Differences with intervals, in percentage points"
-    interval = dict(
-        type="data",
-        symmetric=False,
-        array=100 * (rows["high"] - rows["difference"]),
-        arrayminus=100 * (rows["difference"] - rows["low"]),
-        color=INK,
-        thickness=1.4,
-        width=5,
-    )
-    details = [100 * rows["low"], 100 * rows["high"], rows["first_better"], rows["second_better"], rows["p_holm"]]
+    points = 100 * rows[["difference", "low", "high"]]
     hover = (
         "%{y}: %{x:+.1f} points (%{customdata[0]:+.1f} to %{customdata[1]:+.1f})",
         "%{customdata[2]:.0f} scenes for the first, %{customdata[3]:.0f} for the second",
         "p = %{customdata[4]:.3f} (Holm)<extra></extra>",
     )
     return go.Scatter(
-        x=100 * rows["difference"],
+        x=points.difference,
         y=[language_name(code) for code in rows.index],
         mode="markers",
         name=name,
-        error_x=interval,
+        error_x=dict(
+            array=points.high - points.difference,
+            arrayminus=points.difference - points.low,
+            color=INK,
+            thickness=1.4,
+            width=5,
+        ),
         marker=dict(size=11, color=COLOURS[0], symbol=symbol, line=dict(width=2)),
-        customdata=np.stack(details, 1),
+        customdata=points[["low", "high"]].join(rows[["first_better", "second_better", "p_holm"]]),
         hovertemplate="<br>".join(hover),
     )
 
@@ -172,33 +151,25 @@ def curve_figure(
     rows = logged[logged["name"] == name]
     if not len(rows):
         return empty_figure("None of these runs logged this.")
-    look = looks(names or list(dict.fromkeys(rows["run"])))
-    traces = []
-    stage_lines = []
-    labelled = set()
-    for (run, stage), curve in rows.groupby(["run", "stage"], sort=False):
-        colour, symbol = look[run]
-        traces.append(
-            go.Scatter(
-                x=curve["step"],
-                y=curve["value"],
-                mode="lines" if len(curve) > 1 else "markers",
-                name=run,
-                legendgroup=run,
-                showlegend=run not in labelled,
-                line=dict(color=colour, width=1.8),
-                marker=dict(color=colour, symbol=symbol),
-                hovertemplate=f"{run}, {stage.replace('_', ' ')}<br>step %{{x:,}}: %{{y:.4g}}<extra></extra>",
-            )
-        )
-        labelled.add(run)
-        stage_lines.append((curve["step"].min(), colour))
     label = logged_name(name)
-    shown = figure(*traces, title=_capitalized(label), x="optimizer step, all stages", y=label, height=340)
-    for step, colour in stage_lines:
-        if step > 0:
-            shown.add_vline(step, line=dict(color=colour, width=1, dash="dot"))
-    return shown
+    fig = figure(title=_capitalized(label), x="optimizer step, all stages", y=label, height=340)
+    look = looks(names or list(dict.fromkeys(rows["run"])))
+    for (run, stage), curve in rows.groupby(["run", "stage"], sort=False):
+        begin, colour = curve["step"].min(), look[run]["color"]
+        fig.add_scatter(
+            x=curve["step"],
+            y=curve["value"],
+            mode="lines" if len(curve) > 1 else "markers",
+            name=run,
+            legendgroup=run,
+            showlegend=not any(trace.name == run for trace in fig.data),
+            line=dict(color=colour, width=1.8),
+            marker=look[run],
+            hovertemplate=f"{run}, {stage.replace('_', ' ')}<br>step %{{x:,}}: %{{y:.4g}}<extra></extra>",
+        )
+        if begin > 0:
+            fig.add_vline(begin, line=dict(color=colour, width=1, dash="dot"))
+    return fig
 
 # %% ../../../nbs/7_apps/1_explore/5_comparison/20_figures.ipynb #2616a550
 def gap_figure(
@@ -212,65 +183,29 @@ def gap_figure(
         return empty_figure("No captions.")
     counts = gaps.groupby(["first", "second"]).size().rename("n").reset_index()
     top = max(counts["first"].max(), counts["second"].max(), 10) * 1.5
-    traces = [_diagonal(top), _rank_marks(counts, first, second)]
-    if chosen:
-        traces.append(_ring(chosen))
-    axis = _rank_axis(top)
-    return figure(
-        *traces,
+    ticks = [10**power for power in range(7) if 10**power <= top]
+    axis = dict(type="log", range=[np.log10(0.7), np.log10(top)], tickvals=ticks, tickformat=",d")
+    fig = figure(
         title="Rank of the target image",
         x=f"{first} (rank, 1 is best)",
         y=f"{second} (rank, 1 is best)",
         height=400,
         xaxis=axis,
         yaxis=axis,
-    )
-
-
-def _diagonal(top: float) -> go.Scatter:
-    "The line of equal ranks"
-    return go.Scatter(
-        x=[0.7, top],
-        y=[0.7, top],
-        mode="lines",
-        line=dict(color=INK, width=1, dash="dot"),
-        hoverinfo="skip",
         showlegend=False,
     )
-
-
-def _rank_marks(counts: pd.DataFrame, first: str, second: str) -> go.Scatter:
-    "A mark for each pair of ranks, its area the number of captions"
-    size = dict(size=counts["n"], sizemode="area", sizeref=2 * counts["n"].max() / 34**2, sizemin=4)
-    return go.Scatter(
+    equal = dict(color=INK, width=1, dash="dot")
+    fig.add_scatter(x=[0.7, top], y=[0.7, top], mode="lines", line=equal, hoverinfo="skip")
+    area = dict(size=counts["n"], sizemode="area", sizeref=2 * counts["n"].max() / 34**2, sizemin=4)
+    fig.add_scatter(
         x=counts["first"],
         y=counts["second"],
         mode="markers",
-        marker=dict(color=COLOURS[0], opacity=0.75, line=dict(width=0), **size),
+        marker=dict(color=COLOURS[0], opacity=0.75, line=dict(width=0), **area),
         customdata=counts["n"],
         hovertemplate=f"{first}: rank %{{x}}<br>{second}: rank %{{y}}<br>%{{customdata}} captions<extra></extra>",
-        showlegend=False,
     )
-
-
-def _ring(ranks: tuple[int, int]) -> go.Scatter:
-    "A ring around one pair of ranks"
-    return go.Scatter(
-        x=[ranks[0]],
-        y=[ranks[1]],
-        mode="markers",
-        marker=dict(symbol="circle-open", size=22, color=COLOURS[1], line=dict(width=3)),
-        hoverinfo="skip",
-        showlegend=False,
-    )
-
-
-def _rank_axis(top: float) -> dict:
-    "A logarithmic axis with ticks at powers of ten"
-    ticks = [10**power for power in range(7) if 10**power <= top]
-    return dict(
-        type="log",
-        range=[np.log10(0.7), np.log10(top)],
-        tickvals=ticks,
-        ticktext=[f"{tick:,}" for tick in ticks],
-    )
+    if chosen:
+        ring = dict(symbol="circle-open", size=22, color=COLOURS[1], line=dict(width=3))
+        fig.add_scatter(x=[chosen[0]], y=[chosen[1]], mode="markers", marker=ring, hoverinfo="skip")
+    return fig

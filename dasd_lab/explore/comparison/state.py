@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pandas as pd
 import torch
+from fastcore.basics import patch
 from PIL import Image
 from torch import Tensor
 from traitlets import Enum, Int, List, Unicode, observe
 
 from ...backbone.towers import fingerprint
-from ...contracts import Caption, LabError, RetrievalMethod
+from ...contracts import Caption, LabError, RetrievalMethod, expect
 from ...corpora.visuals import Visual
 from dasd_lab.evaluation.comparison import (
     MethodComparison,
@@ -44,15 +45,11 @@ def model_record(
     "Settings of a model in the workbench, read from its run folder or from the method itself"
     model = workbench.models[name]
     method = model.method
-    if model.folder:
-        try:
-            return read_run(model.folder, name)
-        except LabError:  # the folder was moved or deleted
-            pass
+    if model.folder and model.folder.is_dir():
+        return read_run(model.folder, name)
     settings = dict(method=method.name, languages=list(method.languages), backbone=fingerprint(method.backbone))
     if method.config is not None:
-        config = plain(method.config)
-        settings["config"] = {key: value for key, value in config.items() if key != "languages"}
+        settings["config"] = {key: value for key, value in plain(method.config).items() if key != "languages"}
     return RunRecord(name, None, flat(settings))
 
 
@@ -61,12 +58,8 @@ def free_name(
     taken: Collection[str],  # names in use
 ) -> str:
     "The name, with a number added if it is taken"
-    free = name
-    number = 2
-    while free in taken:
-        free = f"{name} ({number})"
-        number += 1
-    return free
+    names = [name, *(f"{name} ({number})" for number in range(2, len(taken) + 3))]
+    return next(name for name in names if name not in taken)
 
 # %% ../../../nbs/7_apps/1_explore/5_comparison/10_state.ipynb #6639a9f0
 class StoredImages:
@@ -97,14 +90,11 @@ class GalleryCorpus:
         workbench: Workbench,  # with captions
     ):
         self.workbench = workbench
-        self._captions = [caption for i in workbench.ids for caption in workbench.captions(i)]
-        if not self._captions:
-            raise LabError(
-                "images without captions",
-                "captions, which define the target image of each query",
-                "Give a corpus, or add captions to the gallery. Settings and curves need none.",
-            )
-        self.languages = tuple(dict.fromkeys(caption.language for caption in self._captions))
+        self.all_captions = [caption for id in workbench.ids for caption in workbench.captions(id)]
+        wanted = "captions, which define the target image of each query"
+        step = "Give a corpus, or add captions to the gallery. Settings and curves need none."
+        expect(self.all_captions, "images without captions", wanted, step)
+        self.languages = tuple(dict.fromkeys(caption.language for caption in self.all_captions))
 
     def visuals(self, split: str) -> StoredImages:
         "The images of the gallery"
@@ -116,11 +106,7 @@ class GalleryCorpus:
 
     def captions(self, split: str, language: str, origin: str | None = None) -> list[Caption]:
         "Captions of a language and, if given, of an origin"
-        return [
-            caption
-            for caption in self._captions
-            if caption.language == language and (origin is None or caption.origin == origin)
-        ]
+        return [c for c in self.all_captions if c.language == language and origin in (None, c.origin)]
 
 # %% ../../../nbs/7_apps/1_explore/5_comparison/10_state.ipynb #bbddb4f5
 KINDS = ("first only", "second only", "both", "neither")
@@ -136,10 +122,6 @@ class CaptionRanks:
     visual_id: str  # its image
     ranks: dict[str, int]  # run → rank of that image
     hits: dict[str, list[tuple[str, float]]]  # run → ids and scores, best first
-
-
-def _is_evaluated(comparison: MethodComparison, name: str, language: str) -> bool:
-    return language in comparison.reads(name) and not comparison.pending([name], [language])
 
 
 class CompareState(State):
@@ -158,25 +140,26 @@ class CompareState(State):
     kind = Enum(KINDS, "first only")  # which queries are listed
     query = Int(-1)  # position of the selected query in the list; -1: none
     evaluated = Int()  # number of evaluations so far
+    quantity = Unicode("loss")  # of the logs that is shown
+    window = Int(5)  # rows of the logs that are averaged
 
     def __init__(
         self,
         workbench: Workbench | None = None,  # None: the default one
         **traits,  # initial values
     ):
+        self.records: dict[str, RunRecord] = {}
+        self._methods: dict[str, RetrievalMethod] = {}
+        self._comparisons: dict[tuple, MethodComparison] = {}
         super().__init__(workbench)
-        self.records = {}
-        self._methods = {}
-        self._comparisons = {}
         self.split = next(iter(self.workbench.splits), "gallery")
         self.refresh()
         with_folder = [name for name in self.runs if self.records[name].folder]
         self.chosen = (with_folder or self.runs)[:3]
-        for name, value in traits.items():
-            setattr(self, name, value)
+        self.set_together(**traits)
 
     @observe("chosen")
-    def _update_pair(self, _=None) -> None:
+    def _update_pair(self, _) -> None:
         "Keep `first` and `second` among the chosen runs"
         if self.first not in self.chosen:
             self.first = self._other_than(self.second)
@@ -188,240 +171,264 @@ class CompareState(State):
         others = [run for run in self.chosen if run != name]
         return next(iter([*others, *self.chosen]), "")
 
-    def refresh(self) -> None:
-        "Read the workbench's models and the lab's `runs` again"
-        for name in self.workbench.models:
-            self.records[name] = model_record(self.workbench, name)
-        folder = home_path("runs")
-        if folder.is_dir():
-            self._read_folder(folder)
-        self.runs = list(self.records)
+    @observe("first", "second", "evaluated", "n_pictures")
+    def _update_language(self, _) -> None:
+        "Keep `language` among those in which both runs are evaluated"
+        languages = self.languages()
+        if self.language not in languages:
+            self.language = next(iter(languages), "")
 
-    def _read_folder(self, root: Path) -> list[str]:  # names
-        "Read the runs of a folder; runs that are already listed keep their names"
-        names = {record.folder.resolve(): name for name, record in self.records.items() if record.folder}
-        read = []
-        for folder in run_folders(root):
-            name = names.get(folder.resolve()) or free_name(folder.name, self.records)
-            self.records[name] = read_run(folder, name)
-            read.append(name)
-        return read
+    @observe("first", "second", "evaluated", "n_pictures", "language", "kind")
+    def _select_first(self, _) -> None:
+        self.query = 0 if len(self.queries()) else -1
 
-    @shows_messages
-    def add_folder(
-        self,
-        folder: str,  # a run, the name of a shipped one, or a folder of runs
-    ) -> list[str]:  # names of its runs
-        "Add the runs of a folder and choose them"
-        path = str(folder).strip()
-        if not path:
-            raise LabError("an empty path", "the folder of a run, or of several runs", "Type its path.")
-        names = self._read_folder(shipped_run(path) if path in shipped_runs() else Path(path).expanduser())
-        if not names:
-            raise LabError(
-                f"{folder}, which contains no runs",
-                "folders with card.json, log.jsonl or a saved method",
-                "Check the path.",
-            )
-        self.runs = list(self.records)
-        chosen = [*self.chosen, *names]
-        self.choose(*chosen[:MAX_RUNS])
-        return names
+# %% ../../../nbs/7_apps/1_explore/5_comparison/10_state.ipynb #b8cd35c8
+@patch
+def refresh(self: CompareState) -> None:
+    "Read the workbench's models and the lab's `runs` again"
+    for name in self.workbench.models:
+        self.records[name] = model_record(self.workbench, name)
+    if home_path("runs").is_dir():
+        self._read_folder(home_path("runs"))
+    self.runs = list(self.records)
 
-    @shows_messages
-    def choose(
-        self,
-        *names: str,  # in the order of the columns
-    ) -> None:
-        "Choose the runs that are compared"
-        unknown = [name for name in names if name not in self.records]
-        if unknown:
-            raise LabError(f"a run {unknown[0]!r}", f"one of {self.runs}", "Add its folder first.")
-        chosen = list(dict.fromkeys(names))
-        if len(chosen) > MAX_RUNS:
-            raise LabError(f"{len(chosen)} runs", f"at most {MAX_RUNS} side by side", "Remove one.")
-        self.chosen = chosen
 
-    def _chosen_records(self) -> list[RunRecord]:
-        return [self.records[name] for name in self.chosen]
+@patch
+def _read_folder(self: CompareState, root: Path) -> list[str]:  # names
+    "Read the runs of a folder; runs that are already listed keep their names"
+    names = {record.folder.resolve(): name for name, record in self.records.items() if record.folder}
+    read = []
+    for folder in run_folders(root):
+        name = names.get(folder.resolve()) or free_name(folder.name, self.records)
+        self.records[name] = read_run(folder, name)
+        read.append(name)
+    return read
 
-    def differing_settings(self) -> pd.DataFrame:
-        "Settings in which the chosen runs differ"
-        return differing(self._chosen_records())
 
-    def n_settings(self) -> int:
-        "Number of settings that at least one of the chosen runs has"
-        return len({setting for record in self._chosen_records() for setting in record.settings})
+@patch
+@shows_messages
+def add_folder(
+    self: CompareState,
+    folder: str,  # a run, the name of a shipped one, or a folder of runs
+) -> list[str]:  # names of its runs
+    "Add the runs of a folder and choose them"
+    path = str(folder).strip()
+    expect(path, "an empty path", "the folder of a run, or of several runs", "Type its path.")
+    names = self._read_folder(shipped_run(path) if path in shipped_runs() else Path(path).expanduser())
+    wanted = "folders with card.json, log.jsonl or a saved method"
+    expect(names, f"{folder}, which contains no runs", wanted, "Check the path.")
+    self.runs = list(self.records)
+    self.choose(*dict.fromkeys([*self.chosen, *names][:MAX_RUNS]))
+    return names
 
-    def logged(
-        self,
-        window: int = 1,  # rows of the log that are averaged
-    ) -> pd.DataFrame:  # see `evaluation.comparison.curves`
-        "Logs of the chosen runs"
-        return curves(self._chosen_records(), window)
 
-    def facts(self) -> pd.DataFrame:
-        "State, method, seed, size and training time of each chosen run"
-        rows = []
-        for name in self.chosen:
-            record = self.records[name]
-            cpu_s = record.facts.get("cpu_s")
-            row = {
-                "run": name,
-                "state": record.state,
-                "method": record.settings.get("method", ""),
-                "seed": record.settings.get("seed"),
-                "parameters": record.facts.get("parameters"),
-                "CPU minutes": None if cpu_s is None else cpu_s / 60,
-            }
-            rows.append(row)
-        return pd.DataFrame(rows, dtype=object)
+@patch
+@shows_messages
+def choose(
+    self: CompareState,
+    *names: str,  # in the order of the columns
+) -> None:
+    "Choose the runs that are compared"
+    unknown = [name for name in names if name not in self.records]
+    expect(not unknown, f"runs {unknown}", f"some of {self.runs}", "Add their folder first.")
+    expect(len(set(names)) <= MAX_RUNS, f"{len(names)} runs", f"at most {MAX_RUNS} side by side", "Remove one.")
+    self.chosen = list(dict.fromkeys(names))
 
-    def comparison(self) -> MethodComparison:
-        "The evaluations on the current split, origin and images, with the chosen runs that have weights"
-        key = self.split, self.origin, self.n_pictures
-        if key not in self._comparisons:
-            self._comparisons[key] = self._new_comparison()
-        comparison = self._comparisons[key]
-        for name in self.chosen:
-            if name in comparison.methods:
-                continue
-            method = self.method(name)
-            if method is not None:
-                comparison.methods[name] = method
-        return comparison
 
-    def _new_comparison(self) -> MethodComparison:
+@patch(as_prop=True)
+def chosen_records(self: CompareState) -> list[RunRecord]:
+    "Settings and logs of the chosen runs"
+    return [self.records[name] for name in self.chosen]
+
+
+@patch
+def differing_settings(self: CompareState) -> pd.DataFrame:
+    "Settings in which the chosen runs differ"
+    return differing(self.chosen_records)
+
+
+@patch
+def n_settings(self: CompareState) -> int:
+    "Number of settings that at least one of the chosen runs has"
+    return len({setting for record in self.chosen_records for setting in record.settings})
+
+
+@patch
+def logged(
+    self: CompareState,
+    window: int = 1,  # rows of the log that are averaged
+) -> pd.DataFrame:  # see `evaluation.comparison.curves`
+    "Logs of the chosen runs"
+    return curves(self.chosen_records, window)
+
+
+@patch
+def quantities(self: CompareState) -> list[str]:
+    "Logged quantities, the total loss first and the learning rate last"
+    return sorted(set(self.logged()["name"]), key=lambda name: (name != "loss", name == "learning_rate", name))
+
+
+@patch
+def facts(self: CompareState) -> pd.DataFrame:
+    "State, method, seed, size and training time of each chosen run"
+    rows = []
+    for name, record in zip(self.chosen, self.chosen_records):
+        cpu_s = record.facts.get("cpu_s")
+        seed, parameters = record.settings.get("seed"), record.facts.get("parameters")
+        minutes = None if cpu_s is None else round(cpu_s / 60, 1)
+        rows.append((name, record.state, record.settings.get("method", ""), seed, parameters, minutes))
+    columns = ["run", "state", "method", "seed", "parameters", "CPU minutes"]
+    return pd.DataFrame(rows, columns=columns, dtype=object)
+
+# %% ../../../nbs/7_apps/1_explore/5_comparison/10_state.ipynb #39a85a90
+@patch
+def comparison(self: CompareState) -> MethodComparison:
+    "The evaluations on the current split, origin and images, with the chosen runs that have weights"
+    key = self.split, self.origin, self.n_pictures
+    if key not in self._comparisons:
         bench = self.workbench
         corpus = bench.corpus if bench.splits else GalleryCorpus(bench)
         features = self._gallery_features(corpus.visuals(self.split).ids)
-        return MethodComparison({}, corpus, self.split, self.origin or None, self.n_pictures or None, features)
+        of = self.split, self.origin or None, self.n_pictures or None
+        self._comparisons[key] = MethodComparison({}, corpus, *of, features)
+    comparison = self._comparisons[key]
+    for name in self.ready():
+        comparison.methods.setdefault(name, self.method(name))
+    return comparison
 
-    def _gallery_features(self, ids: Sequence[str]) -> dict[str, dict[str, Tensor]]:  # fingerprint → name → features
-        "Features of the images, if the main model's gallery has all of them"
-        main = self.workbench.main
-        rows = torch.tensor([main.gallery.places.get(i, -1) for i in ids])
-        if (rows < 0).any():
-            return {}
-        columns = {name: column[rows] for name, column in main.gallery.columns.items()}
-        return {fingerprint(main.method.backbone): columns}
 
-    def method(
-        self,
-        name: str,  # of a run
-    ) -> RetrievalMethod | None:
-        "The method of a run; None if it has no weights yet"
-        if name in self.workbench.models:
-            return self.workbench.models[name].method
-        if name not in self._methods:
-            try:
-                self._methods[name] = load_record(self.records[name])
-            except LabError:
-                return None
-        return self._methods[name]
+@patch
+def _gallery_features(self: CompareState, ids: Sequence[str]) -> dict[str, dict[str, Tensor]]:
+    "Features of the images by the backbone's fingerprint, if the main model's gallery has all of them"
+    main = self.workbench.main
+    rows = torch.tensor([main.gallery.places.get(i, -1) for i in ids])
+    columns = {name: column[rows] for name, column in main.gallery.columns.items()}
+    return {} if (rows < 0).any() else {fingerprint(main.method.backbone): columns}
 
-    def ready(self) -> list[str]:
-        "Chosen runs that have weights"
-        return [name for name in self.chosen if self.method(name) is not None]
 
-    @shows_messages
-    def evaluate(
-        self,
-        languages: Sequence[str] | None = None,  # None: all that any chosen run supports
-        report: Callable[[float, str], None] = lambda share, text: None,  # called with the share done and a label
-    ) -> None:
-        "Evaluate the chosen runs where results are missing"
-        ready = self.ready()
-        if not ready:
-            raise LabError("no chosen run with weights", "a finished run", "Choose another one.")
-        comparison = self.comparison()
-        wanted = [code for code in comparison.languages if languages is None or code in languages]
-        pending = comparison.pending(ready, wanted)
-        for i, (name, language) in enumerate(pending):
-            report(i / len(pending), f"{name}, {language}: {i + 1} of {len(pending)}")
-            comparison.measure(name, language)
-        self.evaluated += len(pending)
-        evaluated = self.languages()
-        if self.language not in evaluated:
-            self.language = next(iter(evaluated), "")
-        unfinished = [name for name in self.chosen if name not in ready]
-        if unfinished:
-            raise LabError(
-                f"{', '.join(unfinished)} without weights",
-                "finished runs",
-                "Their settings and curves are shown; evaluate again when they are trained.",
-            )
-
-    def languages(self) -> list[str]:
-        "Languages in which both runs of the pair are evaluated, the source language last"
-        comparison = self.comparison()
-        pair = [name for name in (self.first, self.second) if name in comparison.methods]
-        if not pair:
-            return []
-        return [
-            language
-            for language in comparison.languages
-            if all(_is_evaluated(comparison, name, language) for name in pair)
-        ]
-
-    def table(self) -> pd.DataFrame:  # a row per language, a column per run; NaN where a run is not evaluated
-        "The metric of all chosen runs and languages"
-        comparison = self.comparison()
-        columns = {}
-        for name in self.chosen:
-            if name in comparison.methods:
-                columns[name] = [self._value(comparison, name, language) for language in comparison.languages]
-        table = pd.DataFrame(columns, index=pd.Index(comparison.languages, name="language"))
-        return table.dropna(how="all")
-
-    def _value(self, comparison: MethodComparison, name: str, language: str) -> float:
-        "The metric of a run in a language; NaN if it is not evaluated"
-        if not _is_evaluated(comparison, name, language):
-            return float("nan")
-        return comparison.measure(name, language).rows[language][self.metric]
-
-    def paired(self) -> pd.DataFrame:  # see `MethodComparison.differences`
-        "Recall differences of the pair, a row per language; mean recall if the metric is no recall"
-        metric = self.metric if "_R@" in self.metric else "mean_recall"
-        return self.comparison().differences(self.first, self.second, self.languages(), metric)
-
-    def gaps(self) -> pd.DataFrame:  # see `MethodComparison.rank_gaps`
-        "Captions of the language with their ranks in both runs"
-        if self.language not in self.languages():
-            raise LabError(
-                f"{self.language or 'no language'}, in which the two runs are not evaluated",
-                "an evaluated language",
-                "Press Evaluate.",
-            )
-        return self.comparison().rank_gaps(self.first, self.second, self.language)
-
-    def kinds(self) -> dict[str, pd.DataFrame]:  # by the names of `KINDS`
-        "The same captions, grouped by which run is right"
-        return right_and_wrong(self.gaps())
-
-    def selected(
-        self,
-        k: int = 6,  # hits of each run
-    ) -> CaptionRanks | None:
-        "The selected query in both runs; None if none is selected"
-        if self.language not in self.languages():
+@patch
+def method(
+    self: CompareState,
+    name: str,  # of a run
+) -> RetrievalMethod | None:
+    "The method of a run; None if it has no weights yet"
+    if name in self.workbench.models:
+        return self.workbench.models[name].method
+    if name not in self._methods:
+        try:
+            self._methods[name] = load_record(self.records[name])
+        except LabError:
             return None
-        queries = self.kinds()[self.kind]
-        if not 0 <= self.query < len(queries):
-            return None
-        row = queries.iloc[self.query]
-        comparison = self.comparison()
-        ranks = {self.first: int(row["first"])}
-        ranks[self.second] = int(row["second"])
-        hits = {name: comparison.best(name, row["text"], self.language, k) for name in ranks}
-        return CaptionRanks(row["text"], self.language, row["visual_id"], ranks, hits)
+    return self._methods[name]
 
-    def image(
-        self,
-        visual_id: str,  # of the gallery or the corpus
-    ) -> tuple[str, str]:  # data address and alternative text
-        "An image for display"
-        if visual_id in self.workbench.main.gallery:
-            return self.workbench.address(visual_id), self.workbench.alt(visual_id)
-        picture = self.comparison().corpus.picture(visual_id, 160)
-        return data_address(thumbnail(picture)), visual_id
+
+@patch
+def ready(self: CompareState) -> list[str]:
+    "Chosen runs that have weights"
+    return [name for name in self.chosen if self.method(name) is not None]
+
+
+@patch
+@shows_messages
+def evaluate(
+    self: CompareState,
+    languages: Sequence[str] | None = None,  # None: all that any chosen run supports
+    report: Callable[[float, str], None] = lambda share, text: None,  # called with the share done and a label
+) -> None:
+    "Evaluate the chosen runs where results are missing"
+    ready = self.ready()
+    expect(ready, "no chosen run with weights", "a finished run", "Choose another one.")
+    comparison = self.comparison()
+    wanted = [code for code in comparison.languages if languages is None or code in languages]
+    pending = comparison.pending(ready, wanted)
+    for i, (name, language) in enumerate(pending):
+        report(i / len(pending), f"{name}, {language}: {i + 1} of {len(pending)}")
+        comparison.measure(name, language)
+    self.evaluated += len(pending)
+    unfinished = ", ".join(name for name in self.chosen if name not in ready)
+    step = "Their settings and curves are shown; evaluate again when they are trained."
+    expect(not unfinished, f"{unfinished} without weights", "finished runs", step)
+
+# %% ../../../nbs/7_apps/1_explore/5_comparison/10_state.ipynb #a746bc4b
+@patch
+def _is_evaluated(self: CompareState, name: str, language: str) -> bool:
+    comparison = self.comparison()
+    known = name in comparison.methods and language in comparison.reads(name)
+    return known and not comparison.pending([name], [language])
+
+
+@patch
+def languages(self: CompareState) -> list[str]:
+    "Languages in which both runs of the pair are evaluated, the source language last"
+    try:
+        codes = self.comparison().languages
+    except LabError:  # a gallery without captions
+        return []
+    pair = [name for name in (self.first, self.second) if name in self.ready()]
+    return [code for code in codes if pair and all(self._is_evaluated(name, code) for name in pair)]
+
+
+@patch
+def table(self: CompareState) -> pd.DataFrame:  # a row per language, a column per run; NaN where it is not evaluated
+    "The metric of all chosen runs and languages"
+    comparison = self.comparison()
+
+    def value(name: str, language: str) -> float:
+        known = self._is_evaluated(name, language)
+        return comparison.measure(name, language).rows[language][self.metric] if known else float("nan")
+
+    columns = {name: [value(name, code) for code in comparison.languages] for name in self.ready()}
+    return pd.DataFrame(columns, index=pd.Index(comparison.languages, name="language")).dropna(how="all")
+
+
+@patch
+def paired(self: CompareState) -> pd.DataFrame:  # see `MethodComparison.differences`
+    "Recall differences of the pair, a row per language; mean recall if the metric is no recall"
+    metric = self.metric if "_R@" in self.metric else "mean_recall"
+    return self.comparison().differences(self.first, self.second, self.languages(), metric)
+
+
+@patch
+def gaps(self: CompareState) -> pd.DataFrame:  # see `MethodComparison.rank_gaps`
+    "Captions of the language with their ranks in both runs"
+    given = f"{self.language or 'no language'}, in which the two runs are not evaluated"
+    expect(self.language in self.languages(), given, "an evaluated language", "Press Evaluate.")
+    return self.comparison().rank_gaps(self.first, self.second, self.language)
+
+
+@patch
+def kinds(self: CompareState) -> dict[str, pd.DataFrame]:  # by the names of `KINDS`
+    "The same captions, grouped by which run is right"
+    return right_and_wrong(self.gaps())
+
+
+@patch
+def queries(self: CompareState) -> pd.DataFrame:
+    "The captions of the current kind; none before the runs are evaluated"
+    return self.kinds()[self.kind] if self.language in self.languages() else pd.DataFrame()
+
+
+@patch
+def selected(
+    self: CompareState,
+    k: int = 6,  # hits of each run
+) -> CaptionRanks | None:
+    "The selected query in both runs; None if none is selected"
+    queries = self.queries()
+    if not 0 <= self.query < len(queries):
+        return None
+    row = queries.iloc[self.query]
+    ranks = {self.first: int(row["first"])} | {self.second: int(row["second"])}
+    hits = {name: self.comparison().best(name, row["text"], self.language, k) for name in ranks}
+    return CaptionRanks(row["text"], self.language, row["visual_id"], ranks, hits)
+
+
+@patch
+def image(
+    self: CompareState,
+    visual_id: str,  # of the gallery or the corpus
+) -> tuple[str, str]:  # data address and alternative text
+    "An image for display"
+    if visual_id in self.workbench.main.gallery:
+        return self.workbench.address(visual_id), self.workbench.alt(visual_id)
+    return data_address(thumbnail(self.comparison().corpus.picture(visual_id, 160))), visual_id

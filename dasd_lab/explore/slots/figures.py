@@ -11,20 +11,22 @@ import html
 
 import numpy as np
 import pandas as pd
+import plotly.express as px
 import plotly.graph_objects as go
 from PIL import Image
 from torch import Tensor
 
 from dasd_lab.explore.theme import (
     SEQUENTIAL,
-    axis_title,
+    colour_bar,
     colour_map,
+    dressed,
     empty_figure,
     figure,
     language_name,
     legend_below,
-    panes,
     picture_address,
+    table_html,
     tagged,
 )
 from ...search.explain.regions import overlay
@@ -48,10 +50,8 @@ def _region_shares(heat: Tensor) -> str:  # of [h, w]
     shares = heat.flatten()
     if len(shares) <= 9:
         return "regions row by row " + ", ".join(f"{share:.0%}" for share in shares.tolist())
-    parts = []
-    for i in shares.topk(3).indices.tolist():
-        parts.append(f"row {i // n_columns + 1} column {i % n_columns + 1} ({shares[i]:.0%})")
-    return "most at " + ", ".join(parts)
+    places = [divmod(i, n_columns) for i in shares.topk(3).indices.tolist()]
+    return "most at " + ", ".join(f"row {y + 1} column {x + 1} ({heat[y, x]:.0%})" for y, x in places)
 
 
 def describe_map(
@@ -67,7 +67,7 @@ def describe_map(
         text += f", {reading.others[slot]:.0%} on the slots"
     return text
 
-
+# %% ../../../nbs/7_apps/1_explore/6_slots/20_figures.ipynb #1159a506
 def slot_cards(
     reading: SlotReading,  # of the image
     picture: Image.Image,  # image for display
@@ -75,37 +75,18 @@ def slot_cards(
     matches: SlotMatches | None = None,  # of a query with this image; None: no query
 ) -> list[dict]:  # items of `PictureGrid`
     "A card per slot; the best slot is marked"
+    pictures = [picture] * len(reading.names)
+    if reading.heat is not None:
+        pictures = [slot_picture(picture, heat, float(reading.heat.max())) for heat in reading.heat]
     cards = []
-    for k, name in enumerate(reading.names):
-        shown = picture
-        if reading.heat is not None:
-            shown = slot_picture(picture, reading.heat[k], float(reading.heat.max()))
+    for k, (name, shown) in enumerate(zip(reading.names, pictures)):
         card = dict(id=str(k), label=name, src=picture_address(shown), alt=f"{describe_map(reading, k)}. {alt}")
         if matches is not None:
-            card["score"] = float(matches.slots[0, k])
-            card["marked"] = k == matches.best[0]
+            card |= dict(score=float(matches.slots[0, k]), marked=k == matches.best[0])
         cards.append(card)
     return cards
 
 # %% ../../../nbs/7_apps/1_explore/6_slots/20_figures.ipynb #e88004f4
-def _image_below_map(picture: Image.Image, h: int, w: int) -> dict:
-    "A plotly image whose central square is covered by a map of h × w unit cells"
-    cells_per_pixel = h / min(picture.size)
-    width, height = (cells_per_pixel * pixels for pixels in picture.size)
-    return dict(
-        source=picture_address(picture.convert("L").convert("RGB")),
-        xref="x",
-        yref="y",
-        x=w / 2 - width / 2,
-        y=h / 2 - height / 2,
-        sizex=width,
-        sizey=height,
-        sizing="stretch",
-        layer="below",
-        yanchor="top",
-    )
-
-
 def _heatmap(heat: Tensor) -> go.Heatmap:  # of [h, w]
     "Shares of attention as unit cells"
     h, w = heat.shape
@@ -124,38 +105,41 @@ def _heatmap(heat: Tensor) -> go.Heatmap:  # of [h, w]
     )
 
 
-def _sentence(text: str) -> str:
-    "Text with a capital letter and a full stop"
-    return text[:1].upper() + text[1:] + "."
-
-
 def map_figure(
     picture: Image.Image,  # image for display
     reading: SlotReading,  # of the image
     slot: int,  # index of the slot
     best: bool = False,  # whether it is the slot that the query fits best
 ) -> go.Figure:
-    "Attention of one slot over the image"
+    "Attention of one slot over the central square of an image"
     if reading.heat is None:
-        return empty_figure(html.escape(_sentence(reading.blind)))
+        return empty_figure(html.escape(f"{reading.blind[:1].upper()}{reading.blind[1:]}."))
     heat = reading.heat[slot]
     h, w = heat.shape
-    image = _image_below_map(picture, h, w)
-    width = max(image["sizex"], w)
-    height = max(image["sizey"], h)
-    title = reading.names[slot].capitalize()
-    if best:
-        title += ": fits the query best"
-    axis = dict(visible=False, constrain="domain")
-    colorbar = dict(thickness=12, tickformat=".0%", title=axis_title("share of attention") | dict(side="right"))
+    width, height = (h / min(picture.size) * pixels for pixels in picture.size)  # of the image, in cells
+    left, right = w / 2 - max(width, w) / 2, w / 2 + max(width, w) / 2
+    top, bottom = h / 2 - max(height, h) / 2, h / 2 + max(height, h) / 2
+    below = dict(
+        source=picture_address(picture.convert("L").convert("RGB")),
+        xref="x",
+        yref="y",
+        x=w / 2 - width / 2,
+        y=h / 2 - height / 2,
+        sizex=width,
+        sizey=height,
+        sizing="stretch",
+        layer="below",
+        yanchor="top",
+    )
+    bar = colour_bar("share of attention", tickformat=".0%")
     return figure(
         _heatmap(heat),
-        title=title,
+        title=reading.names[slot].capitalize() + (": fits the query best" if best else ""),
         height=380,
-        images=[image],
-        xaxis=axis | dict(range=[w / 2 - width / 2, w / 2 + width / 2]),
-        yaxis=axis | dict(range=[h / 2 + height / 2, h / 2 - height / 2], scaleanchor="x"),
-        coloraxis=dict(colorscale="Inferno", cmin=0, cmax=float(reading.heat.max()), colorbar=colorbar),
+        images=[below],
+        xaxis=dict(visible=False, constrain="domain", range=[left, right]),
+        yaxis=dict(visible=False, constrain="domain", range=[bottom, top], scaleanchor="x"),
+        coloraxis=dict(colorscale="Inferno", cmin=0, cmax=float(reading.heat.max()), colorbar=bar),
         margin=dict(l=8, r=8, b=12),
     )
 
@@ -176,111 +160,65 @@ def words_html(
     source: str = "en",  # language of descriptions
 ) -> str:
     "The description with the attention of each slot"
-    if reading.read is None:
+    if reading.read is None or len(reading.read) > MAX_VIEWS:
         return '<p class="dl-note">One token per view; it contains context from the other tokens.</p>'
-    if len(reading.read) > MAX_VIEWS:
-        return '<p class="dl-note">One token per view.</p>'
     top = max(float(reading.read.max()), 1e-9)
-    lines = []
+    lines = ""
     for k, name in enumerate(reading.names):
         shares = zip(reading.words, reading.read[k].tolist(), reading.even.tolist())
         words = " ".join(_word_html(word, share, even, 0.75 * share / top) for word, share, even in shares)
-        heading = f"<b>{name}</b>"
-        if k == best:
-            heading = f'<b style="color:var(--dl-mark)">{name}</b> · fits best'
+        heading = f'<b style="color:var(--dl-mark)">{name}</b> · fits best' if k == best else f"<b>{name}</b>"
         framing = f'<span class="dl-soft">{reading.framing[k]:.0%} on start and end tokens</span>'
         text = f'<bdi lang="{source}" dir="ltr">{words}</bdi>'
-        lines.append(f'<p class="dl-read" style="line-height:1.9;margin:0 0 8px">{heading} {framing}<br>{text}</p>')
-    return "".join(lines)
+        lines += f'<p class="dl-read" style="line-height:1.9;margin:0 0 8px">{heading} {framing}<br>{text}</p>'
+    return lines
 
 # %% ../../../nbs/7_apps/1_explore/6_slots/20_figures.ipynb #aaaf40b3
-def _score_row(name: str, value: float, weight: str, marked: bool = False) -> str:
-    "A row of `scores_html`"
-    current = ' aria-current="true"' if marked else ""
-    name_class = "dl-text dl-best" if marked else "dl-text"
-    value_class = ' class="dl-best"' if marked else ""
-    cells = f'<td class="{name_class}">{html.escape(name)}</td><td{value_class}>{value:.3f}</td><td>{weight}</td>'
-    return f"<tr{current}>{cells}</tr>"
-
-
 def scores_html(
     matches: SlotMatches,  # of a query with one image
     reading: SlotReading,  # of the image, for the names of the slots
 ) -> str:
     "A table of similarities and the score"
     best = matches.best[0]
-    similarities = matches.slots[0].tolist()
-    slot_weight = f"× {1 - matches.beta:.2g}"
-    rows = [_score_row("whole image", float(matches.whole[0]), f"× {matches.beta:g}")]
-    if len(reading.names) > MAX_VIEWS:
-        name = f"{reading.names[best]} · fits best of {len(reading.names)}"
-        rows.append(_score_row(name, similarities[best], slot_weight, marked=True))
-    else:
-        for k, name in enumerate(reading.names):
-            if k == best:
-                rows.append(_score_row(f"{name} · fits best", similarities[k], slot_weight, marked=True))
-            else:
-                rows.append(_score_row(name, similarities[k], ""))
-    rows.append(_score_row("score", float(matches.score[0]), ""))
-    head = (
-        '<tr><th class="dl-text" scope="col">query and</th>'
-        '<th scope="col">similarity</th><th scope="col">weight in the score</th></tr>'
-    )
-    table = f'<table class="dl-slot-scores"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table>'
-    return f'<div class="dl-scroll" tabindex="0">{table}</div>'
+    rows = [("whole image", float(matches.whole[0]), f"× {matches.beta:g}")]
+    for k, name in enumerate(reading.names):
+        similarity = float(matches.slots[0, k])
+        if k == best:
+            best_name = f'<b class="dl-best" aria-current="true">{name} · fits best</b>'
+            rows.append((best_name, similarity, f"× {1 - matches.beta:.2g}"))
+        elif len(reading.names) <= MAX_VIEWS:
+            rows.append((name, similarity, ""))
+    rows.append(("score", float(matches.score[0]), ""))
+    table = pd.DataFrame(rows, columns=["query and", "similarity", "weight in the score"])
+    return table_html(table, raw=["query and"], css_class="dl-slot-scores")
 
 # %% ../../../nbs/7_apps/1_explore/6_slots/20_figures.ipynb #2ef562d3
-def _cosine_trace(title: str, cosines: Tensor, with_text: bool) -> dict:  # cosines: [S, S]
-    "A heatmap of one matrix of cosines"
-    indices = list(range(len(cosines)))
-    text = [[f"{value:.2f}".replace("0.", ".") for value in row] for row in cosines.tolist()]
-    return dict(
-        type="heatmap",
-        z=cosines.numpy(),
-        x=indices,
-        y=indices,
-        coloraxis="coloraxis",
-        text=text,
-        texttemplate="%{text}" if with_text else None,
-        textfont=dict(size=10),
-        hovertemplate=f"{title}<br>%{{y}} and %{{x}}: %{{z:.3f}}<extra></extra>",
-    )
-
-
 def cosines_figure(
     reading: SlotReading,  # of one image
     mean: Tensor | None = None,  # [S, S] mean cosines over many images
     n: int = 0,  # number of these images
 ) -> go.Figure:
     "Cosines between slots: after the description, after the image, and averaged over images"
-    after_description, after_image = reading.cosines
-    matrices = {"after the description": after_description, "after the image": after_image}
+    matrices = dict(zip(("after the description", "after the image"), reading.cosines))
     if mean is not None:
         matrices[f"mean of {n:,}"] = mean
-    n_slots = len(reading.names)
-    names = [name.replace("slot ", "") for name in reading.names]
-    panels = [[_cosine_trace(title, cosines, n_slots <= 6)] for title, cosines in matrices.items()]
-    lowest = min(float(cosines.min()) for cosines in matrices.values())
-    ticks = dict(
-        tickvals=list(range(n_slots)),
-        ticktext=names if n_slots <= MAX_VIEWS else [""] * n_slots,
-        showgrid=False,
-        zeroline=False,
-        constrain="domain",
+    cosines = np.stack(list(matrices.values()))
+    fig = px.imshow(
+        cosines,
+        facet_col=0,
+        facet_col_spacing=0.05,
+        labels=dict(x="slot", y="slot", color="cosine"),
+        text_auto=".2f" if len(reading.names) <= 6 else False,
+        color_continuous_scale=SEQUENTIAL,
+        range_color=[min(0, cosines.min()), 1],
     )
-    return panes(
-        panels,
-        len(panels),
-        list(matrices),
-        ticks,
-        ticks | dict(autorange="reversed", constraintoward="top"),
-        (0.05, 0.2),
-        square=True,
-        title="Cosines between slots",
-        height=270,
-        coloraxis=dict(colorscale=SEQUENTIAL, cmin=min(0, lowest), cmax=1, showscale=False),
-        margin=dict(l=28, r=8, t=84, b=30),
-    )
+    for title, name in zip(fig.layout.annotations, matrices):
+        title.text = name
+    fig.update_xaxes(title=None).update_yaxes(title=None)
+    names = [name.replace("slot ", "") for name in reading.names] if len(reading.names) <= MAX_VIEWS else []
+    fig.update_xaxes(tickvals=list(range(len(names))), ticktext=names).update_yaxes(ticktext=names)
+    layout = dict(coloraxis_showscale=False, margin=dict(l=28, r=8, t=84, b=30))
+    return dressed(fig, title="Cosines between slots", height=270, **layout)
 
 # %% ../../../nbs/7_apps/1_explore/6_slots/20_figures.ipynb #976662a5
 def wins_figure(
@@ -288,38 +226,27 @@ def wins_figure(
 ) -> go.Figure:
     "Share of captions that fit each slot best, one bar per language"
     counts = wins.counts
-    shares = counts.div(counts.sum(axis=1), axis=0)
-    colours = colour_map(counts)
-    languages = [language_name(language) for language in counts.index]
-    bars = []
-    for slot in counts:
-        bar = go.Bar(
-            y=languages,
-            x=100 * shares[slot],
-            name=slot,
-            orientation="h",
-            marker_color=colours[slot],
-            customdata=counts[slot],
-            text=[f"{100 * share:.0f}" if share > 0.06 else "" for share in shares[slot]],
-            textposition="inside",
-            insidetextanchor="middle",
-            textangle=0,
-            hovertemplate=f"{slot}: %{{customdata}} captions, %{{x:.0f}} %<extra>%{{y}}</extra>",
+    shares = 100 * counts.div(counts.sum(axis=1), axis=0)
+    shares.index = [language_name(language) for language in shares.index]
+    fig = px.bar(
+        shares,
+        orientation="h",
+        color_discrete_map=colour_map(counts),
+        text_auto=".0f",
+        labels=dict(value="captions of a language (%)", index="", variable="slot"),
+    ).update_traces(insidetextanchor="middle", textangle=0)
+    return legend_below(
+        dressed(
+            fig,
+            title="Best slot of captions",
+            height=190 + 34 * len(counts),
+            xaxis_range=[0, 100],
+            yaxis_autorange="reversed",
+            legend_traceorder="normal",
         )
-        bars.append(bar)
-    drawn = figure(
-        *bars,
-        title="Best slot of captions",
-        x="captions of a language (%)",
-        barmode="stack",
-        height=190 + 34 * len(counts),
-        xaxis_range=[0, 100],
-        yaxis=dict(autorange="reversed"),
-        legend_traceorder="normal",
     )
-    return legend_below(drawn)
 
-
+# %% ../../../nbs/7_apps/1_explore/6_slots/20_figures.ipynb #6f748ec8
 def describe_wins(
     wins: SlotWins,  # of many captions
 ) -> str:
@@ -345,16 +272,10 @@ def nearest_html(
     reading: SlotReading,  # of the image, for the names of the slots
 ) -> str:
     "A table of the words that are nearest to each slot"
-    style = 'class="dl-text" style="min-width:7em"'
-    heads = []
-    columns = []
-    for slot, group in near.groupby("slot"):
-        heads.append(f'<th {style} scope="col">{html.escape(reading.names[slot])}</th>')
-        cells = []
-        for word in group.itertuples():
-            numbers = f'<span class="dl-soft">{word.similarity:.2f} ({word.more:+.2f})</span>'
-            cells.append(f"<td {style}>{tagged(word.text, word.language)} {numbers}</td>")
-        columns.append(cells)
-    rows = "".join(f"<tr>{''.join(cells)}</tr>" for cells in zip(*columns))
-    table = f"<table><thead><tr>{''.join(heads)}</tr></thead><tbody>{rows}</tbody></table>"
-    return f'<div class="dl-scroll" tabindex="0">{table}</div>'
+    columns = {}
+    for slot, words in near.groupby("slot"):
+        numbers = [f"{word.similarity:.2f} ({word.more:+.2f})" for word in words.itertuples()]
+        texts = [tagged(word.text, word.language) for word in words.itertuples()]
+        cells = [f'{text} <span class="dl-soft">{n}</span>' for text, n in zip(texts, numbers)]
+        columns[reading.names[slot]] = cells
+    return table_html(pd.DataFrame(columns), raw=list(columns))

@@ -9,25 +9,24 @@ __all__ = ['LEAD', 'LOOKS', 'READS', 'COSINES', 'WINS', 'NEAR', 'Slots']
 import html
 
 import ipywidgets as w
+from fastcore.basics import patch
 
 from ...corpora.languages import direction
 from dasd_lab.explore.controls import (
-    DETECT,
-    Background,
-    PictureGrid,
-    Plot,
+    QueryRow,
     button,
     choose,
+    columns,
     language_options,
-    prose,
+    picture_items,
     row,
     section,
+    status_html,
 )
-from ..query_panel import QueryPanel, status_html, two_columns
+from ..panel import Panel, offer
 from . import figures as f
 from .state import SlotsState
-from ..theme import empty_figure, picture_address, tagged
-from ..workbench import Workbench
+from ..theme import picture_address, tagged
 
 # %% ../../../nbs/7_apps/1_explore/6_slots/30_panel.ipynb #a69c9115
 LEAD = (
@@ -53,310 +52,195 @@ NEAR = (
     "In brackets: similarity minus the mean similarity with all slots."
 )
 
-
-class Slots(QueryPanel):
+# %% ../../../nbs/7_apps/1_explore/6_slots/30_panel.ipynb #60650654
+class Slots(Panel):
     "The Slots explorer"
 
-    def __init__(
-        self,
-        workbench: Workbench | SlotsState | None = None,  # workbench or state; None: the shipped models
-        query: str = "",  # first query; empty: a random caption
-    ):
-        s = workbench if isinstance(workbench, SlotsState) else SlotsState(workbench)
-        self.state = s
-        self.search_section = self._search_section()
-        self.details = w.VBox(
-            [
-                self._image_section(),
-                self._attention_section(),
-                self._cosines_section(),
-                self._wins_section(),
-                self._nearest_section(),
-            ]
-        )
-        super().__init__("Slots", self.search_section, self.details, state=s, css_class="dl-slots", lead=LEAD)
-        self._connect_widgets()
-        self._connect_state()
-        if query:
-            s.ask(query)
+    title = "Slots"
+    lead = LEAD
+    css_class = "dl-slots"
+    state_class = SlotsState
+    address_traits = ("text",)
+
+    def sections(self):
+        self.search = self._search()
+        several = [self._image(), self._attention(), self._cosines(), self._wins(), self._nearest()]
+        self.details = w.VBox(several)
+        self.visible(self.search, lambda s: s.model, "model")
+        self.visible(self.details, lambda s: s.reading is not None and s.model, "reading", "model")
+        return [self.search, self.details]
+
+    def start(self, *first) -> None:
+        "A query, else a random caption"
+        s = self.state
+        if first:
+            s.ask(*first)
         elif s.model and not s.chosen:
-            self.draw_first_query()
-        self.show_models()
-
-    def _search_section(self) -> w.VBox:
-        s = self.state
-        self.make_query_widgets()
-        self.model = choose("Model", s.names, s.model or None, "dl-model")
-        self.results = PictureGrid(size=88, name="search results")
-        return section(
-            "",
-            row(self.model),
-            row(self.query, self.language),
-            self.examples,
-            row(self.draw_button),
-            self.results,
-            css_class="dl-asking",
-        )
-
-    def _image_section(self) -> w.VBox:
-        self.picture = prose("", "dl-picture")
-        self.cards = PictureGrid(size=104, name="slots of the image")
-        self.scores = prose("", "dl-scores")
-        return section(
-            "Image and slots",
-            two_columns([self.picture], [self.cards, self.scores], "dl-both"),
-            note="Click a slot to enlarge it. The marked slot fits the query best.",
-        )
-
-    def _attention_section(self) -> w.VBox:
-        self.map = Plot("dl-map")
-        self.map_text = prose("", "dl-map-text")
-        self.best_button = button(
-            "Back to the best slot",
-            self.show_best_slot,
-            "Enlarge the slot that the query fits best",
-            css_class="dl-back",
-        )
-        self.words = prose("", "dl-words-read")
-        return section(
-            "Attention of the slots",
-            two_columns([self.map, self.map_text, row(self.best_button)], [self.words], "dl-both"),
-            note=f"{LOOKS} {READS}",
-        )
-
-    def _cosines_section(self) -> w.VBox:
-        self.cosines = Plot("dl-cosines")
-        return section("Similarity between slots", self.cosines, note=COSINES)
-
-    def _wins_section(self) -> w.VBox:
-        self.n = choose("Images", [100, 200, 500, 1000], 200)
-        self.count_button = button("Count best slots", self.count_wins, primary=True, css_class="dl-count-wins")
-        self.counting = Background()
-        self.wins = Plot("dl-wins")
-        self.wins_text = prose("", "dl-wins-text")
-        return section(
-            "Best slots of many captions",
-            row(self.n, self.count_button),
-            self.counting,
-            self.wins_text,
-            self.wins,
-            note=WINS,
-        )
-
-    def _nearest_section(self) -> w.VBox:
-        orders = [("similarity", "similarity"), ("similarity minus the mean of the slots", "more")]
-        self.word_language = choose("Words in", [("English", "en")])
-        self.by = choose("Order by", orders)
-        self.find_button = button("Find words", self.find_nearest, css_class="dl-find-nearest")
-        self.finding = Background()
-        self.nearest = prose("", "dl-nearest")
-        return section(
-            "Words nearest to each slot",
-            row(self.word_language, self.by, self.find_button),
-            self.finding,
-            self.nearest,
-            note=NEAR,
-        )
-
-    def _connect_widgets(self) -> None:
-        s = self.state
-        self.on_user_change(self.model, self._choose_model)
-        self.on_user_change(self.query, lambda text: s.listen(text, self.query_language()))
-        self.on_user_change(self.query, lambda _: self.search(), "submitted")
-        self.on_user_change(self.language, self.choose_language)
-        self.on_user_change(self.by, lambda _: self._update_nearest())
-        self.on_user_change(self.word_language, lambda _: self._update_nearest())
-        self.results.observe(lambda _: s.choose(self.results.clicked), "clicks")
-        self.cards.observe(lambda _: self._choose_slot(), "clicks")
-
-    def _connect_state(self) -> None:
-        self.on_state_change(
-            model=self.show_models,
-            hits=self.show_results,
-            text=self.show_query,
-            reading=self.show_picture,
-            matches=self.show_match,
-            selected_slot=self.show_slot,
-            wins=self.show_wins,
-            nearest=self.show_nearest,
-        )
-        self.state.workbench.observe(lambda _: self.show_models(), "names")
-
-    def _choose_model(self, name: str | None) -> None:
-        if name:
-            self.state.model = name
-
-    def _choose_slot(self) -> None:
-        self.state.selected_slot = int(self.cards.clicked)
-
-    def show_best_slot(self) -> None:
-        "Enlarge the slot that the query fits best"
-        self.state.selected_slot = -1
-
-    def count_wins(
-        self,
-        wait: bool = False,  # run in this thread
-    ) -> None:
-        "Count the best slots of many captions"
-        self.run_beside(self.counting, lambda report: self.state.count_wins(self.n.value, report), wait)
-
-    def find_nearest(
-        self,
-        wait: bool = False,  # run in this thread
-    ) -> None:
-        "Find the words nearest to each slot"
-        s = self.state
-        self.run_beside(self.finding, lambda _: s.find_nearest(self.word_language.value, self.by.value), wait)
-
-    def _update_nearest(self) -> None:
-        "Find the words again with other settings"
-        if self.state.nearest is not None:
-            self.find_nearest()
-
-    def show_models(self) -> None:
-        "Show the models with slots and their languages; without one, only the message"
-        s = self.state
-        display = None if s.model else "none"
-        self.search_section.layout.display = display
-        self.details.layout.display = display
-        if not s.model:
-            return
-        languages = s.source.languages
-        with self.from_state():
-            self.model.options = s.names
-            self.model.value = s.model
-            self.language.options = [DETECT, *language_options(languages)]
-            self.language.value = s.language if s.language in languages else ""
-            self.word_language.options = language_options(languages)
-            self.word_language.value = s.source.method.backbone.source_language
-        self.examples.children = [*self.example_buttons(languages), *self.font_notes(languages)]
-        self.show_results()
-        self.show_query()
-        self.show_picture()
-        self.show_match()
-        self.show_wins()
-        self.show_nearest()
-
-    def show_results(self) -> None:
-        "Show the hits"
-        s = self.state
-        wb = s.workbench
-        items = []
-        for rank, (id, score) in enumerate(s.hits, 1):
-            items.append(dict(id=id, src=wb.address(id), alt=wb.alt(id), rank=rank, score=score))
-        self.results.rtl = s.matches is not None and direction(s.matches.query.language) == "rtl"
-        self.results.items = items
-        self.results.selected = s.chosen
-
-    def show_picture(self) -> None:
-        "Show everything that depends on the selected image"
-        s = self.state
-        has_image = s.reading is not None and bool(s.model)
-        self.details.layout.display = None if has_image else "none"
-        if s.reading is None:
-            return
-        self.picture.value = self._image_html() + self._description_html() + self._captions_html()
-        if len(s.reading.names) > 1:
-            self.cosines.show(f.cosines_figure(s.reading, s.mean_cosines(), len(s.source.gallery)))
-        else:
-            self.cosines.show(empty_figure("The image has a single view of its description."))
-        self.show_match()
-
-    def _image_html(self) -> str:
-        s = self.state
-        note = html.escape(s.chosen)
-        if s.hits and s.chosen not in dict(s.hits):
-            note += " · not among the search results"
-        alt = html.escape(s.workbench.alt(s.chosen))
-        image = f'<img class="dl-large" src="{picture_address(s.picture())}" alt="{alt}">'
-        return f'{image}<div class="dl-note">{note}</div>'
-
-    def _description_html(self) -> str:
-        s = self.state
-        description = s.reading.description
-        label = "No description; the model reads instead"
-        if description in s.source.gallery.descriptions:
-            captioner = s.captioner()
-            label = f"Description by {html.escape(captioner)}" if captioner else "Description"
-        return f"<p><b>{label}</b><br>{tagged(description, s.source.method.backbone.source_language)}</p>"
-
-    def _captions_html(self) -> str:
-        s = self.state
-        items = []
-        for caption in s.workbench.captions(s.chosen):
-            if caption.origin != "mllm" and caption.language in s.source.languages:
-                language = f'<span class="dl-soft">{caption.language}</span>'
-                items.append(f"<li>{language} {tagged(caption.text, caption.language)}</li>")
-        if not items:
-            return ""
-        summary = "<summary>Captions, which the model does not read</summary>"
-        return f"<details>{summary}<ul>{''.join(items)}</ul></details>"
-
-    def show_match(self) -> None:
-        "Show the similarities of the query with the image and its slots"
-        s = self.state
-        self.results.selected = s.chosen
-        self.query.hint = s.understood()
-        if s.reading is None:
-            return
-        picture = s.picture().resize((160, 160))
-        self.cards.items = f.slot_cards(s.reading, picture, s.workbench.alt(s.chosen), s.matches)
-        self.scores.value = '<p class="dl-note">No query.</p>'
-        if s.matches:
-            self.scores.value = f.scores_html(s.matches, s.reading)
-        self.show_slot()
-
-    def show_slot(self) -> None:
-        "Show the attention of the enlarged slot"
-        s = self.state
-        if s.reading is None:
-            return
-        self.cards.selected = str(s.slot)
-        self.best_button.disabled = s.best is None or s.slot == s.best
-        text = f.describe_map(s.reading, s.slot)
-        self.map_text.value = status_html(html.escape(text[:1].upper() + text[1:]) + ".")
-        self.map.show(f.map_figure(s.picture(), s.reading, s.slot, s.slot == s.best))
-        self.words.value = f.words_html(s.reading, s.best, s.source.method.backbone.source_language)
-
-    def show_wins(self) -> None:
-        "Show the counts over many captions"
-        wins = self.state.wins
-        self.wins.show(f.wins_figure(wins) if wins else None)
-        self.wins_text.value = status_html(f.describe_wins(wins)) if wins else ""
-
-    def show_nearest(self) -> None:
-        "Show the words nearest to each slot"
-        s = self.state
-        if s.nearest is None or not s.reading:
-            self.nearest.value = ""
-            return
-        self.nearest.value = f'<div style="width:0;min-width:100%">{f.nearest_html(s.nearest, s.reading)}</div>'
-
-    def snapshot(self) -> str:
-        "The image and its slots as static HTML"
-        s = self.state
-        if s.reading is None:
-            return super().snapshot()
-        query = ""
-        if s.matches:
-            query = f"<p>{tagged(s.matches.query.text, s.matches.query.language)}</p>"
-        image = _snapshot_image(picture_address(s.picture()), s.workbench.alt(s.chosen))
-        cards = "".join(_snapshot_card(card) for card in self.cards.items)
-        images = f'<div style="display:flex;gap:10px;flex-wrap:wrap">{image}{cards}</div>'
-        description = f"<p>{tagged(s.reading.description, 'en')}</p>"
-        return f'<div class="dl">{query}{images}{description}{super().snapshot()}</div>'
+            self.ask_first()
 
 
-def _snapshot_image(src: str, alt: str) -> str:
-    style = "width:112px;height:112px;object-fit:contain;border-radius:6px;display:block"
-    return f'<img src="{src}" alt="{html.escape(alt)}" style="{style}">'
+@patch
+def _search(self: Slots):
+    s = self.state
+    self.query = QueryRow()
+    self.model = self.dropdown("Model", "model", lambda s: s.available, "available", css_class="dl-model")
+    self.drawn = 0  # number of drawn captions, the next random seed
+    self.results = self.grid("search results", _hits, "hits", "chosen", "matches", clicked=s.choose, size=88)
+    return section(
+        "",
+        row(self.model),
+        self.search_row(
+            self.query,
+            s.ask,
+            lambda s: s.source.languages if s.model else (),
+            "model",
+            "matches",
+            hint=SlotsState.understood,
+            listen=s.listen,
+            examples=s.workbench.queries,
+        ),
+        row(button("Draw a caption", self.draw, "Search with a random caption", css_class="dl-draw")),
+        self.results,
+        css_class="dl-asking",
+    )
 
 
-def _snapshot_card(card: dict) -> str:  # an item of `slot_cards`
-    label = card["label"]
-    if "score" in card:
-        label += f" · {card['score']:.3f}"
-    if card.get("marked"):
-        label += " · fits best"
-    image = _snapshot_image(card["src"], card["alt"])
-    return f'<figure style="margin:0">{image}<figcaption style="font-size:.85em">{label}</figcaption></figure>'
+def _hits(s: SlotsState) -> dict:
+    rtl = s.matches is not None and direction(s.matches.query.language) == "rtl"
+    return dict(items=picture_items(s.workbench, s.hits), selected=s.chosen, rtl=rtl)
+
+
+@patch
+def draw(self: Slots) -> None:
+    "Search with a random caption"
+    self.drawn += 1
+    self.state.draw(self.drawn)
+
+# %% ../../../nbs/7_apps/1_explore/6_slots/30_panel.ipynb #fd6996d7
+@patch
+def _image(self: Slots):
+    self.picture = self.text("dl-picture", self._picture_html, "reading", "hits", static=True)
+    self.cards = self.grid("slots of the image", _cards, "reading", "matches", "selected_slot", clicked=self._slot)
+    self.scores = self.text("dl-scores", _scores_html, "matches", "reading")
+    self.static.append(self.cards)
+    note = "Click a slot to enlarge it. The marked slot fits the query best."
+    return section("Image and slots", columns([self.picture], [self.cards, self.scores]), note=note)
+
+
+@patch
+def _slot(self: Slots, card: str) -> None:
+    self.state.selected_slot = int(card)
+
+
+def _cards(s: SlotsState) -> dict:
+    if s.reading is None:
+        return {}
+    picture = s.picture().resize((160, 160))
+    cards = f.slot_cards(s.reading, picture, s.workbench.alt(s.chosen), s.matches)
+    return dict(items=cards, selected=str(s.slot))
+
+
+def _scores_html(s: SlotsState) -> str:
+    return f.scores_html(s.matches, s.reading) if s.matches and s.reading else '<p class="dl-note">No query.</p>'
+
+
+@patch
+def _picture_html(self: Slots, s: SlotsState) -> str:
+    "The image, its description, and its captions"
+    if s.reading is None:
+        return ""
+    found = not s.hits or s.chosen in dict(s.hits)
+    note = html.escape(s.chosen) + ("" if found else " · not among the search results")
+    alt = html.escape(s.workbench.alt(s.chosen))
+    image = f'<img class="dl-large" src="{picture_address(s.picture())}" alt="{alt}"><div class="dl-note">{note}</div>'
+    by = f" by {html.escape(s.captioner())}" if s.captioner() else ""
+    described = s.reading.description in s.source.gallery.descriptions
+    label = f"Description{by}" if described else "No description; the model reads instead"
+    description = tagged(s.reading.description, s.source.method.backbone.source_language)
+    return f"{image}<p><b>{label}</b><br>{description}</p>{self._captions_html()}"
+
+
+@patch
+def _captions_html(self: Slots) -> str:
+    s = self.state
+    captions = [c for c in s.workbench.captions(s.chosen) if c.origin != "mllm" and c.language in s.source.languages]
+    items = [f'<li><span class="dl-soft">{c.language}</span> {tagged(c.text, c.language)}</li>' for c in captions]
+    summary = "<summary>Captions, which the model does not read</summary>"
+    return f"<details>{summary}<ul>{''.join(items)}</ul></details>" if items else ""
+
+# %% ../../../nbs/7_apps/1_explore/6_slots/30_panel.ipynb #c7c947d4
+@patch
+def _attention(self: Slots):
+    on = "reading", "matches", "selected_slot"
+    picked = "Enlarge the slot that the query fits best"
+    self.best_button = button("Back to the best slot", lambda: self._slot("-1"), picked, css_class="dl-back")
+    self.map = self.plot(
+        "dl-map", lambda s: s.reading and f.map_figure(s.picture(), s.reading, s.slot, s.slot == s.best), *on
+    )
+    self.map_text = self.text("dl-map-text", self._map_text, *on)
+    self.words = self.text("dl-words-read", _words_html, *on)
+    note = f"{LOOKS} {READS}"
+    left = [self.map, self.map_text, row(self.best_button)]
+    return section("Attention of the slots", columns(left, [self.words]), note=note)
+
+
+@patch
+def _map_text(self: Slots, s: SlotsState) -> str:
+    self.best_button.disabled = s.best is None or s.slot == s.best
+    text = f.describe_map(s.reading, s.slot) if s.reading else ""
+    return status_html(html.escape(text[:1].upper() + text[1:]))
+
+
+def _words_html(s: SlotsState) -> str:
+    return f.words_html(s.reading, s.best, s.source.method.backbone.source_language) if s.reading else ""
+
+
+@patch
+def _cosines(self: Slots):
+    self.cosines = self.plot("dl-cosines", _cosines_figure, "reading")
+    return section("Similarity between slots", self.cosines, note=COSINES)
+
+
+def _cosines_figure(s: SlotsState):
+    if s.reading is None or len(s.reading.names) == 1:
+        return "The image has a single view of its description."
+    return f.cosines_figure(s.reading, s.mean_cosines(), len(s.source.gallery))
+
+# %% ../../../nbs/7_apps/1_explore/6_slots/30_panel.ipynb #e4e7eaef
+@patch
+def _wins(self: Slots):
+    s = self.state
+    self.n = choose("Images", [200, 100, 500, 1000])
+    self.count = self.task(
+        "Count best slots", lambda report: s.count_wins(self.n.value, report), primary=True, css_class="dl-count-wins"
+    )
+    self.wins = self.plot("dl-wins", lambda s: s.wins and f.wins_figure(s.wins), "wins")
+    self.wins_text = self.text("dl-wins-text", lambda s: s.wins and status_html(f.describe_wins(s.wins)), "wins")
+    return section("Best slots of many captions", row(self.n, self.count), self.wins_text, self.wins, note=WINS)
+
+
+@patch
+def _nearest(self: Slots):
+    s = self.state
+    self.word_language = choose("Words in")
+    self.part(self._word_languages, "model")
+    self.by = choose("Order by", [("similarity", "similarity"), ("similarity minus the mean of the slots", "more")])
+    self.find = self.task(
+        "Find words",
+        lambda report: s.find_nearest(self.word_language.value, self.by.value),
+        css_class="dl-find-nearest",
+    )
+    for widget in (self.word_language, self.by):
+        self.on_user(widget, lambda _: s.nearest is not None and self.find.run())
+    self.nearest = self.text(
+        "dl-nearest", lambda s: s.nearest is not None and f.nearest_html(s.nearest, s.reading), "nearest", "reading"
+    )
+    controls = row(self.word_language, self.by, self.find)
+    return section("Words nearest to each slot", controls, self.nearest, note=NEAR)
+
+
+@patch
+def _word_languages(self: Slots) -> None:
+    source = self.state.source if self.state.model else None
+    offer(self.word_language, language_options(source.languages) if source else ())
+    self.word_language.value = source.method.backbone.source_language if source else None

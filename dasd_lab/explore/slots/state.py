@@ -11,12 +11,13 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from fastcore.basics import patch
 from PIL import Image
 from traitlets import Any, Int, List, Unicode
 
-from ...contracts import Caption, LabError
+from ...contracts import Caption, LabError, expect
 from ..caption_queries import draw_caption, query_note, written_captions
-from ..workbench import WORLDS, Model, State, Workbench, shows_messages
+from ..workbench import WORLDS, State, Workbench, shows_messages
 from dasd_lab.search.explain.slot_attention import (
     SlotWins,
     content_words,
@@ -32,7 +33,6 @@ from dasd_lab.search.explain.slot_attention import (
 class SlotsState(State):
     "A query, an image and its slots"
 
-    model = Unicode()  # name of the selected model; empty: no model has slots
     text = Unicode()  # query as typed
     language = Unicode()  # of the query, ISO 639; empty: detect
     k = Int(12)  # number of hits
@@ -46,21 +46,16 @@ class SlotsState(State):
 
     def __init__(
         self,
-        workbench: Workbench | None = None,  # None: the default workbench
+        workbench: Workbench | None = None,  # None: that of the first world
         **traits,  # initial values
     ):
-        super().__init__(workbench)
-        self._mean_cosines = {}
+        self._mean_cosines: dict[str, torch.Tensor | None] = {}
+        super().__init__(workbench, **traits)
+        self.message = "" if self.model else str(self.missing)
         self.observe(lambda _: self._switch_model(), "model")
-        for name, value in traits.items():
-            setattr(self, name, value)
-        self.workbench.observe(lambda _: self._select_available_model(), "names")
-        self._select_available_model()
 
-    @property
-    def names(self) -> list[str]:
-        "Names of the models with slots"
-        return [name for name, model in self.workbench.models.items() if has_slots(model.method)]
+    def suits(self, method) -> bool:
+        return has_slots(method)
 
     @property
     def missing(self) -> LabError:
@@ -74,13 +69,6 @@ class SlotsState(State):
         )
 
     @property
-    def source(self) -> Model:
-        "The selected model"
-        if not self.model:
-            raise self.missing
-        return self.workbench.model(self.model)
-
-    @property
     def best(self) -> int | None:
         "Index of the slot that the query fits best; None without a query"
         return self.matches.best[0] if self.matches else None
@@ -89,202 +77,107 @@ class SlotsState(State):
     def slot(self) -> int:
         "Index of the enlarged slot"
         n_slots = len(self.reading.names) if self.reading else 0
-        if 0 <= self.selected_slot < n_slots:
-            return self.selected_slot
-        return 0 if self.best is None else self.best
+        return self.selected_slot if 0 <= self.selected_slot < n_slots else self.best or 0
 
-    def _is_current(self, source: Model) -> bool:
-        "Whether a model is still the selected one"
-        return bool(self.model) and self.source is source
+# %% ../../../nbs/7_apps/1_explore/6_slots/10_state.ipynb #79eb2826
+@patch
+def _switch_model(self: SlotsState) -> None:
+    "Drop the results of the previous model, and repeat the query with the same image"
+    self.set_together(wins=None, nearest=None, reading=None, matches=None, hits=[], message="")
+    if self.model and self.text.strip():
+        self.ask(self.text, self.language, self.chosen)
+    elif self.model and self.chosen:
+        self.choose(self.chosen)
 
-    def _select_available_model(self) -> None:
-        "Select the first model with slots if the selected one is not available"
-        if self.model not in self.names:
-            self.model = next(iter(self.names), "")
-        if not self.model:
-            self.message = str(self.missing)
 
-    def _switch_model(self) -> None:
-        "Drop the results of the previous model, and repeat the query with the same image"
-        self.wins = None
-        self.nearest = None
-        self.reading = None
-        self.matches = None
-        self.hits = []
-        self.message = ""
-        if not self.model:
-            return
-        if self.text.strip():
-            self.ask(self.text, self.language, self.chosen)
-        elif self.chosen:
-            self.choose(self.chosen)
+@patch
+def _compare(self: SlotsState, text: str, language: str, id: str, **more) -> None:
+    "Compare a query with an image"
+    gallery = self.source.gallery
+    is_new = self.reading is None or id != self.chosen
+    self.set_together(
+        text=text,
+        language=language,
+        chosen=id,
+        reading=read_slots(gallery, id) if id and is_new else self.reading,
+        matches=match_slots(gallery, text, id, language or None) if id and text.strip() else None,
+        selected_slot=-1,
+        nearest=None if is_new else self.nearest,
+        **more,
+    )
 
-    def _compare(self, text: str, language: str, id: str, **more) -> None:
-        "Compare a query with an image; observers are notified after all traits are set"
-        gallery = self.source.gallery
-        is_new = self.reading is None or id != self.chosen
-        matches = None
-        if id and text.strip():
-            matches = match_slots(gallery, text, id, language or None)
-        reading = read_slots(gallery, id) if id and is_new else self.reading
-        traits = dict(
-            text=text,
-            language=language,
-            chosen=id,
-            reading=reading,
-            matches=matches,
-            selected_slot=-1,
-            nearest=None if is_new else self.nearest,
-            **more,
-        )
-        with self.hold_trait_notifications():
-            for name, value in traits.items():
-                setattr(self, name, value)
 
-    @shows_messages
-    def listen(
-        self,
-        text: str,  # query as typed so far
-        language: str = "",  # ISO 639; empty: detect
-    ) -> None:
-        "Compare the query with the selected image, without a search"
-        self._compare(text, language, self.chosen)
+@patch
+@shows_messages
+def listen(
+    self: SlotsState,
+    text: str,  # query as typed so far
+    language: str = "",  # ISO 639; empty: detect
+) -> None:
+    "Compare the query with the selected image, without a search"
+    self._compare(text, language, self.chosen)
 
-    @shows_messages
-    def ask(
-        self,
-        text: str,  # query in a language of the model
-        language: str = "",  # ISO 639; empty: detect
-        picture: str = "",  # id of the image to select; empty: the best hit
-    ) -> None:
-        "Search, and select an image"
-        gallery = self.source.gallery
-        hits = gallery.search(text, language or None, self.k)
-        id = picture if picture in gallery else hits.ids[0]
-        self._compare(text, language, id, hits=[(hit.id, hit.score) for hit in hits])
 
-    @shows_messages
-    def choose(
-        self,
-        id: str,  # an image of the workbench
-    ) -> None:
-        "Select another image"
-        if id not in self.source.gallery:
-            n_images = len(self.source.gallery)
-            raise LabError(f"the image {id!r}", f"one of {n_images:,}", "Click one, or check the id.")
-        self._compare(self.text, self.language, id)
+@patch
+@shows_messages
+def ask(
+    self: SlotsState,
+    text: str,  # query in a language of the model
+    language: str = "",  # ISO 639; empty: detect
+    picture: str = "",  # id of the image to select; empty: the best hit
+) -> None:
+    "Search, and select an image"
+    gallery = self.source.gallery
+    hits = gallery.search(text, language or None, self.k)
+    id = picture if picture in gallery else hits.ids[0]
+    self._compare(text, language, id, hits=[(hit.id, hit.score) for hit in hits])
 
-    @shows_messages
-    def draw(
-        self,
-        seed: int = 0,  # random seed
-        languages: Sequence[str] | None = None,  # ISO 639; None: target languages of the model
-    ) -> None:
-        "Search with a random caption, and select its image"
-        languages = list(languages or self.source.method.languages)
-        caption = draw_caption(self.workbench, self.source.gallery.ids, languages, seed)
-        self.ask(caption.text, caption.language, caption.visual_id)
 
-    @shows_messages
-    def count_wins(
-        self,
-        n: int = 200,  # images
-        report: Callable | None = None,  # called with the share done and a text
-        seed: int = 0,  # of the sample of images
-    ) -> None:
-        "Count the best slots of the captions of many images in every language"
-        source = self.source  # another one may be chosen meanwhile
-        gallery = source.gallery
-        languages = source.languages
-        sample = np.sort(np.random.default_rng(seed).permutation(len(gallery))[:n])
-        parts = []
-        for i, language in enumerate(languages):
-            if report:
-                report(i / len(languages), f"captions in {language}")
-            captions = []
-            for index in sample:
-                captions += written_captions(self.workbench, gallery.ids[index], language)[:1]
-            if captions:
-                parts.append(slot_wins(gallery, captions))
-        if not parts:
-            raise LabError(
-                "images without captions",
-                "a corpus, or captions in the gallery",
-                "Give a corpus, or add captions with the images.",
-            )
-        if self._is_current(source):
-            self.wins = _concatenate(parts)
+@patch
+@shows_messages
+def choose(
+    self: SlotsState,
+    id: str,  # an image of the workbench
+) -> None:
+    "Select another image"
+    gallery = self.source.gallery
+    expect(id in gallery, f"the image {id!r}", f"one of {len(gallery):,}", "Click one, or check the id.")
+    self._compare(self.text, self.language, id)
 
-    @shows_messages
-    def find_nearest(
-        self,
-        language: str = "",  # ISO 639; empty: that of the query, else the source language
-        by: str = "similarity",  # or 'more', see `nearest_to_slots`
-        k: int = 6,  # words per slot
-    ) -> None:
-        "Find the words of the captions that are nearest to each slot"
-        if not self.chosen:
-            raise LabError("no image selected", "an image", "Search first, or draw a caption.")
-        source = self.source  # another one, or another image, may be chosen meanwhile
-        chosen = self.chosen
-        gallery = source.gallery
-        method = source.method
-        if not language and self.matches:
-            language = self.matches.query.language
-        language = language or method.backbone.source_language
-        captions = []
-        for id in gallery.ids[:1000]:
-            captions += written_captions(self.workbench, id, language)
-        words = content_words(captions, language)
-        if not words and method.describer and language == method.backbone.source_language:
-            words = method.describer.words
-        if not words:
-            raise LabError(
-                f"no captions in {language!r}",
-                "captions to take words from",
-                "Choose another language, or give a corpus.",
-            )
-        queries = [Caption(word, language, "") for word in words]
-        nearest = nearest_to_slots(gallery, chosen, queries, k, by)
-        if self._is_current(source) and self.chosen == chosen:
-            self.nearest = nearest
 
-    def picture(
-        self,
-        size: int = 256,  # pixels per side, for a corpus that draws its images
-    ) -> Image.Image:
-        "The selected image for display"
-        return self.workbench.large_picture(self.chosen, size)
+@patch
+@shows_messages
+def draw(
+    self: SlotsState,
+    seed: int = 0,  # random seed
+) -> None:
+    "Search with a random caption, and select its image"
+    caption = draw_caption(self.workbench, self.source.gallery.ids, self.source.method.languages, seed)
+    self.ask(caption.text, caption.language, caption.visual_id)
 
-    def understood(self) -> str:
-        "The language of the query, for the line below the search box"
-        if not self.model:
-            return ""
-        return query_note(self.text, self.source.method, self.language)
-
-    def captioner(self) -> str:
-        "Name of the model that wrote the description of the selected image; empty if unknown"
-        wb = self.workbench
-        describer = self.source.method.describer
-        for split in wb.splits:
-            if self.chosen in wb.corpus.visuals(split):
-                return wb.corpus.captioner(split).get("captioner", describer.name if describer else "")
-        gallery = self.source.gallery
-        row = gallery.places[self.chosen]
-        if describer and describer.of_features(gallery.image_features[row : row + 1]) == gallery.descriptions[row:][:1]:
-            return describer.name
-        return ""
-
-    def mean_cosines(
-        self,
-    ) -> torch.Tensor | None:  # [S, S]; None if the number of views differs between images
-        "Cosines between slots, averaged over all images"
-        if self.model not in self._mean_cosines:
-            try:
-                self._mean_cosines[self.model] = slot_cosines(self.source.gallery)
-            except LabError:
-                self._mean_cosines[self.model] = None
-        return self._mean_cosines[self.model]
+# %% ../../../nbs/7_apps/1_explore/6_slots/10_state.ipynb #1c86eb64
+@patch
+@shows_messages
+def count_wins(
+    self: SlotsState,
+    n: int = 200,  # images
+    report: Callable = lambda share, text: None,  # called with the share done and a text
+    seed: int = 0,  # of the sample of images
+) -> None:
+    "Count the best slots of the captions of many images in every language"
+    source = self.source
+    gallery = source.gallery
+    sample = np.sort(np.random.default_rng(seed).permutation(len(gallery))[:n])
+    parts = []
+    for i, language in enumerate(source.languages):
+        report(i / len(source.languages), f"captions in {language}")
+        captions = [written_captions(self.workbench, gallery.ids[index], language)[:1] for index in sample]
+        if any(captions):
+            parts.append(slot_wins(gallery, sum(captions, [])))
+    step = "Give a corpus, or add captions with the images."
+    expect(parts, "images without captions", "a corpus, or captions in the gallery", step)
+    if self.model == source.name:
+        self.wins = _concatenate(parts)
 
 
 def _concatenate(parts: Sequence[SlotWins]) -> SlotWins:
@@ -295,3 +188,71 @@ def _concatenate(parts: Sequence[SlotWins]) -> SlotWins:
         winners=torch.cat([part.winners for part in parts]),
         lead=torch.cat([part.lead for part in parts]),
     )
+
+
+@patch
+@shows_messages
+def find_nearest(
+    self: SlotsState,
+    language: str = "",  # ISO 639; empty: that of the query, else the source language
+    by: str = "similarity",  # or 'more', see `nearest_to_slots`
+    k: int = 6,  # words per slot
+) -> None:
+    "Find the words of the captions that are nearest to each slot"
+    expect(self.chosen, "no image selected", "an image", "Search first, or draw a caption.")
+    source, chosen = self.source, self.chosen
+    method = source.method
+    spoken = self.matches.query.language if self.matches else method.backbone.source_language
+    language = language or spoken
+    captions = [c for id in source.gallery.ids[:1000] for c in written_captions(self.workbench, id, language)]
+    words = content_words(captions, language)
+    if not words and method.describer and language == method.backbone.source_language:
+        words = method.describer.words
+    step = "Choose another language, or give a corpus."
+    expect(words, f"no captions in {language!r}", "captions to take words from", step)
+    nearest = nearest_to_slots(source.gallery, chosen, [Caption(word, language, "") for word in words], k, by)
+    if (self.model, self.chosen) == (source.name, chosen):
+        self.nearest = nearest
+
+# %% ../../../nbs/7_apps/1_explore/6_slots/10_state.ipynb #dfaffd4b
+@patch
+def picture(
+    self: SlotsState,
+    size: int = 256,  # pixels per side, for a corpus that draws its images
+) -> Image.Image:
+    "The selected image for display"
+    return self.workbench.large_picture(self.chosen, size)
+
+
+@patch
+def understood(self: SlotsState) -> str:
+    "The language of the query, for the line below the search box"
+    return query_note(self.text, self.source.method, self.language) if self.model else ""
+
+
+@patch
+def captioner(self: SlotsState) -> str:
+    "Name of the model that wrote the description of the selected image; empty if unknown"
+    wb = self.workbench
+    describer = self.source.method.describer
+    for split in wb.splits:
+        if self.chosen in wb.corpus.visuals(split):
+            return wb.corpus.captioner(split).get("captioner", describer.name if describer else "")
+    gallery = self.source.gallery
+    row = gallery.places[self.chosen]
+    if describer and describer.of_features(gallery.image_features[row : row + 1]) == gallery.descriptions[row:][:1]:
+        return describer.name
+    return ""
+
+
+@patch
+def mean_cosines(
+    self: SlotsState,
+) -> torch.Tensor | None:  # [S, S]; None if the number of views differs between images
+    "Cosines between slots, averaged over all images"
+    if self.model not in self._mean_cosines:
+        try:
+            self._mean_cosines[self.model] = slot_cosines(self.source.gallery)
+        except LabError:
+            self._mean_cosines[self.model] = None
+    return self._mean_cosines[self.model]

@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['GREY', 'SVG_MOST', 'MEASURES', 'kind_marks', 'kind_name', 'hover_text', 'points_trace', 'ring_trace', 'map_figure',
-           'repaint', 'ring', 'chip', 'legend_html', 'maps_figure', 'same_group_html', 'agreement_figure',
-           'clusters_html']
+           'changes', 'chip', 'legend_html', 'maps_figure', 'same_group_html', 'agreement_figure', 'clusters_html']
 
 # %% ../../../nbs/7_apps/1_explore/3_styles/20_figures.ipynb #02d7fe42
 import html
@@ -15,8 +14,9 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
+from plotly.subplots import make_subplots
 
-from ...contracts import Caption, LabError
+from ...contracts import Caption, expect
 from ...corpora.languages import english_name
 from dasd_lab.explore.styles.state import (
     ABSENT,
@@ -29,7 +29,18 @@ from dasd_lab.explore.styles.state import (
     StylesState,
     cluster_labels,
 )
-from ..theme import COLOURS, FAINT, INK, SEQUENTIAL, SYMBOLS, axis_suffix, figure, language_name, tagged
+from dasd_lab.explore.theme import (
+    COLOURS,
+    FAINT,
+    INK,
+    SEQUENTIAL,
+    SYMBOLS,
+    dressed,
+    figure,
+    language_name,
+    table_html,
+    tagged,
+)
 
 # %% ../../../nbs/7_apps/1_explore/3_styles/20_figures.ipynb #012e2a31
 GREY = "#9aa0a6"
@@ -42,13 +53,9 @@ def kind_marks(
 ) -> dict[str, tuple[str, str]]:  # category → colour, plotly symbol
     "A colour and a symbol for each category"
     own = [kind for kind in colouring.kinds if kind not in _RESIDUAL_KINDS]
-    palette = COLOURS
-    if len(own) < len(COLOURS):
-        palette = [colour for colour in COLOURS if colour != _THEME_GREY]
+    palette = [colour for colour in COLOURS if colour != _THEME_GREY or len(own) == len(COLOURS)]
     marks = dict.fromkeys(colouring.kinds, (GREY, "circle-open"))
-    for i, kind in enumerate(own):
-        marks[kind] = (palette[i % len(palette)], SYMBOLS[i % len(SYMBOLS)])
-    return marks
+    return marks | {kind: (palette[i], SYMBOLS[i]) for i, kind in enumerate(own)}
 
 
 def kind_name(
@@ -61,20 +68,12 @@ def kind_name(
     return kind.replace("_", " ")
 
 # %% ../../../nbs/7_apps/1_explore/3_styles/20_figures.ipynb #f54a4eea
-def _wrap(text: str) -> list[str]:
-    "Lines of a caption; scripts without spaces are cut at a fixed length"
-    if " " in text:
-        return textwrap.wrap(text, 46)
-    return [text[i : i + 28] for i in range(0, len(text), 28)]
-
-
 def hover_text(
     caption: Caption,  # any
 ) -> str:  # HTML subset of plotly
     "A caption with its language and style"
-    lines = _wrap(caption.text)
-    if len(lines) > 5:
-        lines = [*lines[:4], "…"]
+    width = 46 if " " in caption.text else 28  # of scripts without spaces, in which words are broken
+    lines = textwrap.wrap(caption.text, width, max_lines=5, placeholder=" …")
     text = "<br>".join(f"\u2068{html.escape(line, quote=False)}\u2069" for line in lines)
     facts = [fact for fact in (english_name(caption.language), caption.style.replace("_", " ")) if fact]
     return f"{text}<br><i>{html.escape(' · '.join(facts), quote=False)}</i>"
@@ -83,27 +82,12 @@ def hover_text(
 SVG_MOST = 1000  # points; larger maps use WebGL
 
 
-def _trace_class(n: int) -> type:
-    "Class of a trace for a map of n points"
-    return go.Scattergl if n > SVG_MOST else go.Scatter
-
-
-def _point_size(n: int) -> int:
-    "Size of a point in pixels"
-    if n <= 400:
-        return 9
-    return 6 if n <= 3000 else 4
-
-
 def _point_colours(colouring: Colouring, bar: bool) -> dict:
     "Colours and symbols of the points"
     if colouring.kinds:
         marks = kind_marks(colouring)
-        return dict(
-            color=[marks[value][0] for value in colouring.values],
-            symbol=[marks[value][1] for value in colouring.values],
-            showscale=False,
-        )
+        colours, symbols = zip(*(marks[value] for value in colouring.values))
+        return dict(color=colours, symbol=symbols, showscale=False)
     return dict(
         color=np.asarray(colouring.values, float),
         colorscale=SEQUENTIAL,
@@ -122,14 +106,13 @@ def points_trace(
 ) -> go.Scatter | go.Scattergl:
     "All captions as points"
     n = len(points)
-    hover = dict(hoverinfo="none")
-    if text is not None:
-        hover = dict(text=text, hovertemplate="%{text}<extra></extra>")
-    return _trace_class(n)(
+    size = 9 if n <= 400 else 6 if n <= 3000 else 4
+    hover = dict(hoverinfo="none") if text is None else dict(text=text, hovertemplate="%{text}<extra></extra>")
+    return (go.Scattergl if n > SVG_MOST else go.Scatter)(
         x=points[:, 0],
         y=points[:, 1],
         mode="markers",
-        marker=dict(size=_point_size(n), opacity=0.85) | _point_colours(colouring, bar),
+        marker=dict(size=size, opacity=0.85) | _point_colours(colouring, bar),
         selectedpoints=list(selection) if len(selection) else None,
         selected_marker_opacity=1,
         unselected_marker_opacity=0.12,
@@ -143,8 +126,8 @@ def ring_trace(
     focus: int = -1,  # index of the caption; -1: none
 ) -> go.Scatter | go.Scattergl:
     "A ring around one caption"
-    at = points[focus : focus + 1] if 0 <= focus < len(points) else points[:0]
-    return _trace_class(len(points))(
+    at = points[focus : focus + 1] if focus >= 0 else points[:0]
+    return (go.Scattergl if len(points) > SVG_MOST else go.Scatter)(
         x=at[:, 0],
         y=at[:, 1],
         mode="markers",
@@ -154,10 +137,10 @@ def ring_trace(
     )
 
 
-def _map_axis(name: str, i: int) -> dict:
+def _map_axis(reducer: str, i: int) -> dict:
     "An axis without tick labels"
     return dict(
-        title=dict(text=f"{name} {i} (no unit)", font_size=12),
+        title=dict(text=f"{REDUCER_NAMES[reducer]} {i} (no unit)", font_size=12),
         showticklabels=False,
         showgrid=False,
         zeroline=False,
@@ -175,54 +158,36 @@ def map_figure(
     "One map, for lasso selection; its legend is `legend_html`"
     analysis = state.analysis
     found = analysis.maps[feature]
-    hover = [hover_text(c) for c in analysis.captions]
     reducer = analysis.settings.reducer
+    hover = [hover_text(c) for c in analysis.captions]
+    removed = ["toImage", "zoomIn2d", "zoomOut2d", "autoScale2d", "sendChartToCloud"]
     fig = figure(
         points_trace(found.points, state.colouring(feature), hover, state.selection),
         ring_trace(found.points, state.focus),
         title=NAMES[feature],
         height=height,
         dragmode="lasso",
-        hovermode="closest",
         showlegend=False,
         margin=dict(l=30, r=6, t=62, b=30),
-        modebar=dict(
-            remove=["toImage", "zoomIn2d", "zoomOut2d", "autoScale2d", "sendChartToCloud"], bgcolor="rgba(0,0,0,0)"
-        ),
-        xaxis=_map_axis(REDUCER_NAMES[reducer], 1),
-        yaxis=_map_axis(REDUCER_NAMES[reducer], 2) | dict(scaleanchor="x"),
+        modebar=dict(remove=removed, bgcolor="rgba(0,0,0,0)"),
+        xaxis=_map_axis(reducer, 1),
+        yaxis=_map_axis(reducer, 2) | dict(scaleanchor="x"),
         uirevision=found.features + reducer,
     )
     return fig.update_layout(title=dict(y=1, yref="paper", yanchor="bottom", pad=dict(l=8, b=6)))  # below the tools
 
 # %% ../../../nbs/7_apps/1_explore/3_styles/20_figures.ipynb #be5c7b2f
-def repaint(
-    shown: go.Figure,  # from `map_figure`, of the same map
+def changes(
     state: StylesState,  # with an analysis
     feature: str,  # a key of its maps
-) -> None:
-    "Update colours and selection of a map"
+    ring: bool = True,  # draw the ring around the highlighted caption
+) -> tuple[dict, dict]:  # for `Plot.restyle`
+    "What a new colour, selection or highlight changes in the traces of a map"
     points = state.analysis.maps[feature].points
     fresh = points_trace(points, state.colouring(feature), None, state.selection)
-    with shown.batch_update():
-        shown.data[0].marker = fresh.marker
-        shown.data[0].selectedpoints = fresh.selectedpoints
-
-
-def ring(
-    shown: go.Figure,  # from `map_figure`, of the same map
-    state: StylesState,  # with an analysis
-    feature: str,  # a key of its maps
-    drawn: bool = True,  # False: remove the ring
-) -> None:
-    "Update the ring of a map"
-    fresh = ring_trace(state.analysis.maps[feature].points, state.focus if drawn else -1)
-    current = shown.data[1]
-    unchanged = np.array_equal(fresh.x, current.x) and np.array_equal(fresh.y, current.y)
-    if not unchanged:
-        with shown.batch_update():
-            current.x = fresh.x
-            current.y = fresh.y
+    around = ring_trace(points, state.focus if ring else -1)
+    painted = dict(marker=fresh.marker.to_plotly_json(), selectedpoints=fresh.selectedpoints)
+    return painted, dict(x=around.x, y=around.y)
 
 # %% ../../../nbs/7_apps/1_explore/3_styles/20_figures.ipynb #d25efab0
 # plotly's symbols as polygons in a box of 12 × 12
@@ -246,26 +211,23 @@ def chip(
     symbol: str,  # plotly's name
 ) -> str:  # SVG
     "The symbol of a category"
+    shape = '<circle cx="6" cy="6" r="5" fill="{0}"/>'
     if symbol in _SHAPES:
-        shape = f'<polygon points="{_SHAPES[symbol]}" fill="{colour}"/>'
+        shape = f'<polygon points="{_SHAPES[symbol]}" fill="{{0}}"/>'
     elif "open" in symbol:
-        shape = f'<circle cx="6" cy="6" r="4" fill="none" stroke="{colour}" stroke-width="2"/>'
-    else:
-        shape = f'<circle cx="6" cy="6" r="5" fill="{colour}"/>'
-    return (
-        f'<svg viewBox="0 0 12 12" width="12" height="12" aria-hidden="true" style="vertical-align:-1px">{shape}</svg>'
-    )
+        shape = '<circle cx="6" cy="6" r="4" fill="none" stroke="{0}" stroke-width="2"/>'
+    svg = 'viewBox="0 0 12 12" width="12" height="12" aria-hidden="true" style="vertical-align:-1px"'
+    return f"<svg {svg}>{shape.format(colour)}</svg>"
 
-
+# %% ../../../nbs/7_apps/1_explore/3_styles/20_figures.ipynb #7cfae942
 def legend_html(
     colouring: Colouring,  # of a map
 ) -> str:
     "Categories with symbols and counts, or the range of numbers"
     title = html.escape(colouring.title)
     if not colouring.kinds:
-        low = min(colouring.values)
-        high = max(colouring.values)
-        return f'<div class="dl-legend"><span>{title}: {low:,} to {high:,}</span></div>'
+        span = f"{min(colouring.values):,} to {max(colouring.values):,}"
+        return f'<div class="dl-legend"><span>{title}: {span}</span></div>'
     counts = pd.Series(colouring.values).value_counts()
     kinds = ""
     for kind, mark in kind_marks(colouring).items():
@@ -275,87 +237,35 @@ def legend_html(
     return f'<div class="dl-legend"><b>{title}</b> {kinds}</div>'
 
 # %% ../../../nbs/7_apps/1_explore/3_styles/20_figures.ipynb #5a6e9329
-def _domain(i: int, n: int) -> list[float]:
-    "Horizontal extent of the i-th of n maps, with gaps between maps"
-    width = 1 / n
-    start = i * width
-    end = (i + 1) * width
-    if i > 0:
-        start += 0.02
-    if i < n - 1:
-        end -= 0.02
-    return [start, end]
-
-
-def _add_map(fig: go.Figure, state: StylesState, feature: str, i: int, n: int) -> None:
-    "Add the i-th of n maps with its axes and title"
-    analysis = state.analysis
-    points = analysis.maps[feature].points
-    hover = [hover_text(c) for c in analysis.captions]
-    suffix = axis_suffix(i)
-    is_last = i == n - 1
-    for trace in (
-        points_trace(points, state.colouring(feature), hover, state.selection, bar=is_last),
-        ring_trace(points, state.focus),
-    ):
-        fig.add_trace(trace.update(xaxis="x" + suffix, yaxis="y" + suffix))
-    reducer = REDUCER_NAMES[analysis.settings.reducer]
-    fig.layout["xaxis" + suffix] = _map_axis(reducer, 1) | dict(domain=_domain(i, n), anchor="y" + suffix)
-    fig.layout["yaxis" + suffix] = _map_axis(reducer, 2) | dict(scaleanchor="x" + suffix, anchor="x" + suffix)
-    fig.add_annotation(
-        text=NAMES[feature],
-        x=(i + 0.5) / n,
-        y=1,
-        xref="paper",
-        yref="paper",
-        yanchor="bottom",
-        showarrow=False,
-        font_size=14,
-    )
-
-
-def _legend_marks(state: StylesState) -> dict[str, tuple[str, str]]:
-    "Names of the categories of all maps with their marks; the number of clusters can differ"
-    marks = {}
-    for feature in state.analysis.maps:
-        colouring = state.colouring(feature)
-        for kind, mark in kind_marks(colouring).items():
-            marks.setdefault(kind_name(colouring, kind), mark)
-    return marks
-
-
 def maps_figure(
     state: StylesState,  # with an analysis
     title: str = "",  # of the figure
     height: int = 420,  # pixels
 ) -> go.Figure:
-    "All maps side by side"
-    features = list(state.analysis.maps)
-    fig = figure(title=title, height=height, showlegend=True)
-    for i, feature in enumerate(features):
-        _add_map(fig, state, feature, i, len(features))
-    for name, (colour, symbol) in _legend_marks(state).items():
+    "All maps side by side; the number of clusters can differ, so that the legend has the categories of all"
+    analysis = state.analysis
+    features = list(analysis.maps)
+    fig = make_subplots(cols=len(features), subplot_titles=[NAMES[name] for name in features], horizontal_spacing=0.04)
+    hover = [hover_text(c) for c in analysis.captions]
+    marks: dict[str, tuple[str, str]] = {}
+    for column, name in enumerate(features, 1):
+        points, colouring = analysis.maps[name].points, state.colouring(name)
+        fig.add_trace(points_trace(points, colouring, hover, state.selection, name == features[-1]), 1, column)
+        fig.add_trace(ring_trace(points, state.focus), 1, column)
+        fig.update_xaxes(_map_axis(analysis.settings.reducer, 1), col=column)
+        fig.update_yaxes(
+            _map_axis(analysis.settings.reducer, 2), scaleanchor=f"x{column}".replace("x1", "x"), col=column
+        )
+        marks = {kind_name(colouring, kind): mark for kind, mark in kind_marks(colouring).items()} | marks
+    for name, (colour, symbol) in marks.items():
         marker = dict(color=colour, symbol=symbol, size=10)
-        fig.add_trace(go.Scatter(x=[None], y=[None], mode="markers", name=name, marker=marker))
-    return fig.update_layout(
-        legend=dict(orientation="h", yanchor="top", y=-0.1, xanchor="left", x=0),
-        margin=dict(l=40, r=10, t=74 if title else 40, b=40),
-    )
+        fig.add_scatter(x=[None], y=[None], mode="markers", name=name, marker=marker)
+    legend = dict(orientation="h", yanchor="top", y=-0.1, xanchor="left", x=0)
+    margin = dict(l=40, r=10, t=74 if title else 40, b=40)
+    return dressed(fig, title=title, height=height, legend=legend, margin=margin)
 
 # %% ../../../nbs/7_apps/1_explore/3_styles/20_figures.ipynb #f0c1366e
 MEASURES = dict(nmi="normalised mutual information (NMI)", ari="adjusted Rand index (ARI)")
-
-
-def _agreement_hover(table: pd.DataFrame, measure: str, name: str) -> list[str]:
-    "Hover texts of the bars of one feature"
-    texts = []
-    for row in table.to_dict("records"):
-        chance = row[f"{measure}_chance"]
-        high = row[f"{measure}_high"]
-        texts.append(
-            f"{name}, {row['label']}: {row[measure]:.3f}<br>by chance {chance:.3f}, 95 of 100 shuffles below {high:.3f}"
-        )
-    return texts
 
 
 def same_group_html(
@@ -379,29 +289,18 @@ def agreement_figure(
     height: int = 340,  # pixels
 ) -> go.Figure:
     "Agreement of clusters with known labels, and by chance"
-    if measure not in MEASURES:
-        raise LabError(f"the measure {measure!r}", f"one of {list(MEASURES)}", "Choose one of them.")
-    lowest = min(-0.02, table[measure].min() * 1.1) if len(table) else 0
-    fig = figure(
-        title="Agreement of clusters with known labels",
-        y=f"{measure.upper()} (1: identical)",
-        height=height,
-        scattermode="group",
-        barmode="group",
-        bargap=0.3,
-        scattergap=0.3,
-        yaxis_range=[lowest, 1],
-    )
+    expect(measure in MEASURES, f"the measure {measure!r}", f"one of {list(MEASURES)}", "Choose one of them.")
+    fig = go.Figure()
     for i, (feature, rows) in enumerate(table.groupby("feature", sort=False)):
-        name = NAMES.get(feature, feature)
         fig.add_bar(
             x=rows.label,
             y=rows[measure],
-            name=name,
+            name=NAMES.get(feature, feature),
             marker_color=COLOURS[i],
             offsetgroup=feature,
-            hovertext=_agreement_hover(rows, measure, name),
-            hoverinfo="text",
+            customdata=rows[[f"{measure}_chance", f"{measure}_high"]],
+            hovertemplate="%{x}: %{y:.3f}<br>by chance %{customdata[0]:.3f}, "
+            "95 of 100 shuffles below %{customdata[1]:.3f}",
             text=[f"{value:.2f}" for value in rows[measure]],
             textposition="outside",
             cliponaxis=False,
@@ -416,7 +315,18 @@ def agreement_figure(
             showlegend=i == 0,
             marker=dict(symbol="line-ew", size=34, line=dict(width=3, color=COLOURS[11])),
         )
-    return fig.update_layout(legend=dict(y=-0.14, yanchor="top", x=0, xanchor="left"), margin_b=90)
+    return dressed(
+        fig,
+        title="Agreement of clusters with known labels",
+        y=f"{measure.upper()} (1: identical)",
+        height=height,
+        scattermode="group",
+        bargap=0.3,
+        scattergap=0.3,
+        yaxis_range=[min([-0.02, *table[measure] * 1.1]), 1],
+        legend=dict(y=-0.14, yanchor="top", x=0, xanchor="left"),
+        margin_b=90,
+    )
 
 # %% ../../../nbs/7_apps/1_explore/3_styles/20_figures.ipynb #f44f1390
 def _typical_caption(state: StylesState, i: int, english: str, pictures: bool) -> str:
@@ -434,13 +344,6 @@ def _typical_caption(state: StylesState, i: int, english: str, pictures: bool) -
     return f'<div class="dl-typical">{image}{text}</div>'
 
 
-def _cluster_row(label: str, mark: tuple[str, str], n: int, total: int, cells: Sequence[str] = ("", "")) -> str:
-    "A table row: label and size of a cluster, then further cells"
-    size = f'<span class="dl-soft">{n:,} of {total:,}</span>'
-    first = f"{chip(*mark)} <b>{label}</b><br>{size}"
-    return "<tr>" + "".join(f'<td class="dl-text">{cell}</td>' for cell in (first, *cells)) + "</tr>"
-
-
 def clusters_html(
     state: StylesState,  # with an analysis
     feature: str,  # whose clusters
@@ -448,22 +351,16 @@ def clusters_html(
 ) -> str:
     "A table of the clusters of one feature"
     analysis = state.analysis
-    total = len(analysis.captions)
-    clusters = analysis.clusters[feature]
-    _, labels = cluster_labels(clusters)
-    marks = kind_marks(Colouring("cluster", np.array([]), tuple(labels)))
-    body = ""
-    for r in analysis.tables[feature].itertuples():
-        label = str(r.cluster + 1)
-        facts = html.escape(r.marks).replace(" · ", "<br>") or '<span class="dl-soft">none</span>'
-        typical = ""
-        for i, english in zip(r.typical, r.gloss):
-            typical += _typical_caption(state, i, english, pictures)
-        body += _cluster_row(label, marks[label], r.captions, total, (facts, typical))
-    n_unclustered = int((clusters < 0).sum())
-    if n_unclustered:
-        body += _cluster_row(UNCLUSTERED, marks[UNCLUSTERED], n_unclustered, total)
-    titles = ("cluster", "over-represented facts", "typical captions")
-    head = "".join(f'<th class="dl-text" scope="col">{title}</th>' for title in titles)
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f'<div class="dl-scroll dl-clusters" tabindex="0">{table}</div>'
+    labels, kinds = cluster_labels(analysis.clusters[feature])
+    marks = kind_marks(Colouring("cluster", np.array([]), tuple(kinds)))
+    described = {str(row.cluster + 1): row for row in analysis.tables[feature].itertuples()}
+    rows = []
+    for kind in kinds:
+        size = f'<span class="dl-soft">{labels.count(kind):,} of {len(labels):,}</span>'
+        row = described.get(kind)
+        facts = html.escape(row.marks).replace(" · ", "<br>") if row else ""
+        shown = zip(row.typical, row.gloss) if row else ()
+        typical = "".join(_typical_caption(state, i, english, pictures) for i, english in shown)
+        rows.append((f"{chip(*marks[kind])} <b>{kind}</b><br>{size}", facts, typical))
+    table = pd.DataFrame(rows, columns=["cluster", "over-represented facts", "typical captions"])
+    return table_html(table, raw=list(table), css_class="dl-clusters")

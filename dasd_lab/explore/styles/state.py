@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NAMES', 'REDUCER_NAMES', 'OTHER', 'UNCLUSTERED', 'ABSENT', 'GROUP', 'NO_GROUP', 'MOST', 'MAX_KINDS', 'NO_CAPTIONS',
-           'CACHED', 'Settings', 'StyleAnalysis', 'Colouring', 'cluster_labels', 'neighbourhood', 'StylesState']
+           'CACHED', 'Settings', 'StyleAnalysis', 'Colouring', 'neighbourhood', 'StylesState', 'cluster_labels']
 
 # %% ../../../nbs/7_apps/1_explore/3_styles/10_state.ipynb #0acec59c
 import time
@@ -12,14 +12,15 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from fastcore.basics import patch
 from traitlets import Any, Bool, Int, Tuple, Unicode
 
-from ...contracts import Caption, LabError
+from ...contracts import Caption, expect
 from ...corpora.languages import direction
 from dasd_lab.evaluation.maps import (
     ClusterSpec,
@@ -29,7 +30,6 @@ from dasd_lab.evaluation.maps import (
     caption_facts,
     caption_features,
     cluster_table,
-    feature_names,
     find_clusters,
     map_of,
     marks,
@@ -72,7 +72,6 @@ class StyleAnalysis:
     tables: dict[str, pd.DataFrame]  # description of the clusters
     agreement: pd.DataFrame  # of clusters with known labels
     same_group: dict[str, Invariance]  # nearest neighbours and cosines within groups; empty without groups
-    computed: tuple[str, ...]  # steps that were not cached
     seconds: float  # total time
 
 
@@ -99,31 +98,7 @@ NO_GROUP = "no group"
 MOST = 20_000  # captions
 MAX_KINDS = 12  # categories with a colour of their own
 NO_CAPTIONS = "These images have no captions: the maps show the example queries of the lab."
-CACHED = 4  # results kept for each step
-
-
-def cluster_labels(
-    clusters: np.ndarray,  # [n]; -1: no cluster
-) -> tuple[list[str], list[str]]:  # label of each caption, and all labels in order
-    "Clusters as labels that count from 1"
-    labels = [str(i + 1) if i >= 0 else UNCLUSTERED for i in clusters]
-    in_order = [str(i + 1) for i in sorted(set(clusters.tolist())) if i >= 0]
-    if UNCLUSTERED in labels:
-        in_order.append(UNCLUSTERED)
-    return labels, in_order
-
-
-def _first_value(cell):
-    "A cell of the facts as one label: the first of several, empty if there is none"
-    if isinstance(cell, tuple):
-        return cell[0] if cell else ""
-    return cell or ""
-
-
-def _known_labels(facts: pd.DataFrame) -> dict[str, list]:
-    "Labels to compare clusters with"
-    names = [name for name in facts if name not in ("word", "characters")]
-    return {name: [_first_value(cell) for cell in facts[name]] for name in names}
+CACHED = 8  # results kept for each step
 
 
 def neighbourhood(
@@ -132,7 +107,7 @@ def neighbourhood(
     "Number of nearest neighbours of UMAP and of `neighbours_kept`: 15, or a quarter of few captions, at least 4"
     return max(4, min(MapSpec.neighbours, n // 4))
 
-
+# %% ../../../nbs/7_apps/1_explore/3_styles/10_state.ipynb #309d91d5
 def _sentence_facts(captions: Sequence[Caption]) -> pd.DataFrame:
     "Facts about sentences of one's own; the style is the name of the group"
     facts = caption_facts(captions).drop(columns="style", errors="ignore")
@@ -142,20 +117,20 @@ def _sentence_facts(captions: Sequence[Caption]) -> pd.DataFrame:
 
 
 def _grouped(facts: pd.DataFrame) -> np.ndarray:
-    "Mask of the captions with a group; [0] without groups"
-    return (facts[GROUP] != NO_GROUP).to_numpy() if GROUP in facts else np.array([], bool)
+    "Mask of the captions with a group"
+    return (facts.get(GROUP, NO_GROUP) != NO_GROUP) & np.ones(len(facts), bool)
 
 
 def _agreement(clusters: dict[str, np.ndarray], facts: pd.DataFrame) -> pd.DataFrame:
     "Agreement of clusters with known labels; with groups, only over the captions that have one"
-    labels = _known_labels(facts)
-    if GROUP not in labels:
-        return agreement_table(clusters, labels)
+    first = facts.map(lambda cell: (cell[0] if cell else "") if isinstance(cell, tuple) else cell or "")
+    labels = first.drop(columns=["word", "characters", GROUP], errors="ignore").to_dict("list")
+    of_labels = agreement_table(clusters, labels)
+    if GROUP not in facts:
+        return of_labels
     grouped = _grouped(facts)
-    groups = {GROUP: facts[GROUP][grouped].tolist()}
-    of_groups = agreement_table({name: codes[grouped] for name, codes in clusters.items()}, groups)
-    del labels[GROUP]
-    return pd.concat([of_groups, agreement_table(clusters, labels)], ignore_index=True)
+    of_grouped = {name: codes[grouped] for name, codes in clusters.items()}
+    return pd.concat([agreement_table(of_grouped, {GROUP: facts[GROUP][grouped].tolist()}), of_labels])
 
 
 def _within_groups(features: dict[str, np.ndarray], facts: pd.DataFrame) -> dict[str, Invariance]:
@@ -166,21 +141,11 @@ def _within_groups(features: dict[str, np.ndarray], facts: pd.DataFrame) -> dict
         return {}
     return {name: paraphrase_invariance(x[grouped], groups) for name, x in features.items()}
 
-
-def _limit_kinds(title: str, values: Sequence[str], kinds: Sequence[str]) -> Colouring:
-    "A colouring by categories; with too many, the last ones become `OTHER`"
-    if len(kinds) <= MAX_KINDS:
-        return Colouring(title, np.array(values, dtype=object), tuple(kinds))
-    first = kinds[: MAX_KINDS - 1]
-    values = [value if value in first else OTHER for value in values]
-    return Colouring(title, np.array(values, dtype=object), (*first, OTHER))
-
 # %% ../../../nbs/7_apps/1_explore/3_styles/10_state.ipynb #1ad69ee1
 class StylesState(State):
     "State of the Styles explorer"
 
     needs_captions = True
-    model = Unicode()  # name in the workbench; default: the main model
     n = Int(200)  # number of captions
     languages = Tuple()  # ISO 639; default: the model's first language
     seed = Int(0)  # random seed
@@ -196,6 +161,8 @@ class StylesState(State):
     sentences = Tuple()  # Caption, see `give_sentences`; empty: captions of images
     selection = Tuple()  # sorted indices of captions
     focus = Int(-1)  # index of the highlighted caption; -1: none
+    feature = Unicode("semantic_agnostic")  # whose clusters are described
+    measure = Unicode("nmi")  # of their agreement with known labels: nmi | ari
 
     def __init__(
         self,
@@ -205,10 +172,10 @@ class StylesState(State):
     ):
         super().__init__(workbench, **traits)
         self.keep_in = Path(keep_in or data_root() / "maps")
-        self._cache = {}  # step → key → result
+        self.report: Callable[[float, str], None] = lambda share, text: None  # called with the progress
+        for step in ("_drawn", "_raw", "_features", "_map", "_clusters", "_described", "_same_group"):
+            setattr(self, step, lru_cache(CACHED)(getattr(self, step)))
         self._image_clusters = self.n_clusters  # number of clusters of captions of images
-        if not self.model:
-            self.model = self.workbench.main.name
         if not self.languages:
             self.languages = self.readable if self.shows_examples else self.readable[:1]
         if self.shows_examples:
@@ -217,10 +184,9 @@ class StylesState(State):
     @property
     def readable(self) -> tuple[str, ...]:
         "Languages that the model's maps can show; a disentangler does not read the source language"
-        model = self.workbench.model(self.model)
-        if not hasattr(model.method, "disentangler"):
-            return model.languages
-        return tuple(language for language in model.languages if language in model.method.languages)
+        method = self.source.method
+        known = method.languages if hasattr(method, "disentangler") else self.source.languages
+        return tuple(language for language in self.source.languages if language in known)
 
     @property
     def shows_examples(self) -> bool:
@@ -237,309 +203,327 @@ class StylesState(State):
         "Whether the captions on the maps belong to images"
         return self.analysis is not None and not self.analysis.settings.sentences
 
-    @shows_messages
-    def give_sentences(
-        self,
-        text: str,  # one sentence a line, with or without a group, see `explore.sentences`
-        language: str = "",  # ISO 639 code of all sentences; empty: recognised
-    ) -> None:
-        "Take these sentences instead of captions of images; a fault names its line and changes nothing"
-        source = source_language(self.workbench.model(self.model).method)
-        sentences = read_sentences(text, self.readable, language, source)
-        if len(sentences) < 10:
-            raise LabError(f"{len(sentences)} sentences", "at least 10 for a map", "Add some lines.")
-        if not self.sentences:
-            self._image_clusters = self.n_clusters
-        groups = {c.style for c in sentences if c.style}
-        self.n_clusters = max(2, min(len(groups), len(sentences))) if groups else self._image_clusters
-        self.sentences = sentences
-
-    @shows_messages
-    def use_images(self) -> None:
-        "Return from sentences to captions of images"
-        if self.sentences:
-            self.n_clusters = self._image_clusters
-            self.sentences = ()
-
     @property
     def settings(self) -> Settings:
         "The current settings"
-        return Settings(
-            self.model,
-            self.n,
-            self.languages,
-            self.seed,
-            self.within,
-            self.reducer,
-            ClusterSpec(self.clustering, self.n_clusters, self.min_size, seed=self.seed),
-            self.on,
-            self.sentences,
+        clusters = ClusterSpec(self.clustering, self.n_clusters, self.min_size, seed=self.seed)
+        drawn = self.model, self.n, self.languages, self.seed
+        return Settings(*drawn, self.within, self.reducer, clusters, self.on, self.sentences)
+
+# %% ../../../nbs/7_apps/1_explore/3_styles/10_state.ipynb #46e06543
+@patch
+def _drawn(self: StylesState, drawn: tuple) -> tuple[tuple[Caption, ...], pd.DataFrame]:
+    "Captions and their facts"
+    _, n, languages, seed, sentences = drawn
+    self._check_languages(dict.fromkeys(c.language for c in sentences) or languages)
+    if sentences:
+        return sentences, _sentence_facts(sentences)
+    expect(10 <= n <= MOST, f"{n:,} captions", f"10 to {MOST:,}", "Change the number.")
+    expect(languages, "no language", f"some of {', '.join(self.readable)}", "Choose one.")
+    bench = self.workbench
+    found = bench.sample(n, languages, "human", seed)
+    if len(found) < n:
+        found = bench.sample(n, languages, None, seed)
+    given = f"{len(found)} captions in {', '.join(languages)}"
+    expect(len(found) >= 10, given, "at least 10", "Choose more languages, or add captions to the gallery.")
+    image_facts = bench.corpus.facts if bench.splits else lambda id: {}
+    return tuple(found), caption_facts(found, image_facts, self.english)
+
+
+@patch
+def _check_languages(self: StylesState, languages: Iterable[str]) -> None:
+    "Refuse languages that the maps of the model cannot show"
+    unreadable = ", ".join(language for language in languages if language not in self.readable)
+    step = f"Choose among the languages of {self.model!r}."
+    expect(not unreadable, f"captions in {unreadable}", f"some of {', '.join(self.readable)}", step)
+
+
+@patch
+def _raw(self: StylesState, drawn: tuple) -> dict[str, np.ndarray]:
+    "Features as the model computes them"
+    captions, _ = self._drawn(drawn)
+    method = self.workbench.model(drawn[0]).method
+    return caption_features(method, captions, report=lambda share, text: self.report(0.02 + 0.28 * share, text))
+
+
+@patch
+def _features(self: StylesState, drawn: tuple, within: bool) -> dict[str, np.ndarray]:
+    "Standardised features"
+    groups = [c.language for c in self._drawn(drawn)[0]] if within else None
+    return {name: standardised(x, groups) for name, x in self._raw(drawn).items()}
+
+
+@patch
+def _map(self: StylesState, drawn: tuple, within: bool, reducer: str, feature: str) -> tuple[Map, tuple[float, float]]:
+    "Map of a feature, and its share of preserved neighbours"
+    x = self._features(drawn, within)[feature]
+    k = neighbourhood(len(x))
+    self.report(0.5, f"{REDUCER_NAMES[reducer]} of {NAMES[feature]}, {self.expected_time()} …")
+    made = map_of(x, MapSpec(reducer, drawn[3], k), self.keep_in if len(x) > 1000 else None)
+    return made, neighbours_kept(x, made.points, k, n_max=1000)
+
+
+@patch
+def expected_time(self: StylesState) -> str:
+    "Approximate time for the map of one feature"
+    seconds = 3 + self.n_shown * (0.0015 if self.reducer == "umap" else 0.012)
+    if seconds < 10:
+        return "a few seconds"
+    return f"about {5 * round(seconds / 5):.0f} s" if seconds < 90 else f"about {seconds / 60:.0f} min"
+
+# %% ../../../nbs/7_apps/1_explore/3_styles/10_state.ipynb #9d705421
+@patch
+def _clusters(self: StylesState, drawn: tuple, within: bool, reducer: str, spec: ClusterSpec) -> dict[str, np.ndarray]:
+    "Clusters of each feature; without a reducer those of the features, else of the points of its map"
+    self.report(0.9, "clusters …")
+    features = self._features(drawn, within)
+    points = {name: self._map(drawn, within, reducer, name)[0].points for name in features if reducer}
+    return {name: find_clusters(x, spec) for name, x in (points or features).items()}
+
+
+@patch
+def _described(self: StylesState, *clustered) -> tuple[dict[str, pd.DataFrame], pd.DataFrame]:
+    "Descriptions of the clusters, and their agreement with known labels"
+    drawn, within, *_ = clustered
+    captions, facts = self._drawn(drawn)
+    clusters = self._clusters(*clustered)
+    tables = {
+        name: cluster_table(x, clusters[name], facts, lambda i: self.english(captions[i].visual_id))
+        for name, x in self._features(drawn, within).items()
+    }
+    return tables, _agreement(clusters, facts)
+
+
+@patch
+def _same_group(self: StylesState, drawn: tuple, within: bool) -> dict[str, Invariance]:
+    return _within_groups(self._features(drawn, within), self._drawn(drawn)[1])
+
+
+@patch
+def english(
+    self: StylesState,
+    visual_id: str,  # image of the workbench
+) -> str:  # empty if there is none
+    "A caption of an image in the source language"
+    captions = self.workbench.captions(visual_id, source_language(self.workbench.main.method))
+    return captions[0].text if captions else ""
+
+# %% ../../../nbs/7_apps/1_explore/3_styles/10_state.ipynb #bdb92751
+@patch
+def compute(
+    self: StylesState,
+    report: Callable[[float, str], None] = lambda share, text: None,  # called with the progress
+) -> StyleAnalysis:
+    "Analysis for the current settings; changes no trait, so it may run in a thread"
+    s = self.settings
+    self.report = report
+    start = time.perf_counter()
+    drawn = (s.model, s.n, s.languages, s.seed, s.sentences)
+    captions, facts = self._drawn(drawn)
+    features = self._features(drawn, s.within)
+    maps = {name: self._map(drawn, s.within, s.reducer, name) for name in features}
+    clustered = drawn, s.within, s.reducer if s.on == "map" else "", s.clusters
+    tables, agreement = self._described(*clustered)
+    return StyleAnalysis(
+        s,
+        captions,
+        facts,
+        features,
+        {name: made for name, (made, _) in maps.items()},
+        {name: kept for name, (_, kept) in maps.items()},
+        self._clusters(*clustered),
+        tables,
+        agreement,
+        self._same_group(drawn, s.within),
+        time.perf_counter() - start,
+    )
+
+
+@patch
+@shows_messages
+def show(
+    self: StylesState,
+    analysis: StyleAnalysis | None,  # from `compute`; None: nothing changes
+) -> None:
+    "Make an analysis the current one"
+    if analysis is None:
+        return
+    if self.shows_examples:
+        warnings.warn(NO_CAPTIONS, stacklevel=2)
+    before = self.analysis
+    is_same = before is not None and analysis.captions == before.captions
+    with self.hold_trait_notifications():  # observers need a colour that this analysis has
+        self.analysis = analysis
+        if self.feature not in analysis.maps:
+            self.feature = next(iter(analysis.maps))
+        if not is_same:
+            self.selection, self.focus = (), -1
+        if self.colour not in self.colours or (analysis.settings.sentences and not is_same):
+            self.colour = self.colours[0]
+        if self.object not in self.objects:
+            self.object = ""
+
+
+@patch
+@shows_messages
+def update(self: StylesState) -> None:
+    "Compute and show"
+    self.show(self.compute())
+
+# %% ../../../nbs/7_apps/1_explore/3_styles/10_state.ipynb #31577d69
+@patch
+@shows_messages
+def give_sentences(
+    self: StylesState,
+    text: str,  # one sentence a line, with or without a group, see `explore.sentences`
+    language: str = "",  # ISO 639 code of all sentences; empty: recognised
+) -> None:
+    "Take these sentences instead of captions of images; a fault names its line and changes nothing"
+    sentences = read_sentences(text, self.readable, language, source_language(self.source.method))
+    expect(len(sentences) >= 10, f"{len(sentences)} sentences", "at least 10 for a map", "Add some lines.")
+    if not self.sentences:
+        self._image_clusters = self.n_clusters
+    groups = {c.style for c in sentences if c.style}
+    self.set_together(n_clusters=max(2, len(groups)) if groups else self._image_clusters, sentences=sentences)
+
+
+@patch
+@shows_messages
+def use_images(self: StylesState) -> None:
+    "Return from sentences to captions of images"
+    if self.sentences:
+        self.set_together(n_clusters=self._image_clusters, sentences=())
+
+# %% ../../../nbs/7_apps/1_explore/3_styles/10_state.ipynb #f31acd55
+def cluster_labels(
+    clusters: np.ndarray,  # [n]; -1: no cluster
+) -> tuple[list[str], list[str]]:  # label of each caption, and all labels in order
+    "Clusters as labels that count from 1"
+    names = {i: str(i + 1) if i >= 0 else UNCLUSTERED for i in sorted(set(clusters.tolist()), key=lambda i: (i < 0, i))}
+    return [names[i] for i in clusters.tolist()], list(names.values())
+
+
+def _limit_kinds(title: str, values: Sequence[str], kinds: Sequence[str]) -> Colouring:
+    "A colouring by categories; with too many, the last ones become `OTHER`"
+    if len(kinds) > MAX_KINDS:
+        kinds = [*kinds[: MAX_KINDS - 1], OTHER]
+        values = [value if value in kinds else OTHER for value in values]
+    return Colouring(title, np.array(values, dtype=object), tuple(kinds))
+
+
+@patch(as_prop=True)
+def colours(self: StylesState) -> tuple[str, ...]:
+    "What captions can be coloured by: facts that vary, length, cluster"
+    if self.analysis is None:
+        return ("style", "language", "length", "object", "place", "cluster")
+    facts = self.analysis.facts
+    varying = [name for name in facts if name not in ("characters", "length", "word") and facts[name].nunique() > 1]
+    texts = [name for name in varying if facts[name].map(lambda value: isinstance(value, str)).all()]
+    first = [name for name in (GROUP, "style", "language") if name in varying]
+    seen = [name for name in ("object", "place") if name in varying]
+    return tuple(dict.fromkeys([*first, "length", *seen, "cluster", *texts]))
+
+
+@patch(as_prop=True)
+def objects(self: StylesState) -> tuple[str, ...]:
+    "Objects that the captions mention, most frequent first"
+    if self.analysis is None or "object" not in self.analysis.facts:
+        return ()
+    return tuple(name for name, _ in Counter(self.analysis.facts.object.explode().dropna()).most_common())
+
+
+@patch
+def colouring(
+    self: StylesState,
+    feature: str,  # whose clusters are shown, if captions are coloured by cluster
+) -> Colouring:
+    "Values of the captions for the current colour"
+    facts = self.analysis.facts
+    if self.colour == "length":
+        return Colouring("length (characters)", facts.characters.to_numpy(), ())
+    if self.colour == "cluster":
+        return _limit_kinds("cluster", *cluster_labels(self.analysis.clusters[feature]))
+    if self.colour == "object" and self.object:
+        present = f"mentions {self.object}"
+        values = [present if self.object in names else ABSENT for names in facts.object]
+        return _limit_kinds(self.object, values, [present, ABSENT])
+    return _fact_colouring(self.colour, facts[self.colour])
+
+
+def _fact_colouring(name: str, cells: pd.Series) -> Colouring:
+    "The most frequent values of a fact; a caption with several values gets the first frequent one"
+    several = [cell if isinstance(cell, tuple) else (cell,) for cell in cells]
+    counts = Counter(value for cell in several for value in cell if value)
+    most = MAX_KINDS if len(counts) <= MAX_KINDS else MAX_KINDS - 1
+    frequent = [value for value, _ in counts.most_common(most)]
+    values = [next((value for value in cell if value in frequent), OTHER) for cell in several]
+    in_order = list(dict.fromkeys(values)) if name == GROUP else sorted(frequent)
+    kinds = [value for value in in_order if value not in (OTHER, NO_GROUP)]
+    return _limit_kinds(name, values, kinds + [kind for kind in (NO_GROUP, OTHER) if kind in values])
+
+
+@patch
+def of_kind(
+    self: StylesState,
+    feature: str,  # whose clusters are shown, if captions are coloured by cluster
+    kind: str,  # of the current colouring; empty: none
+) -> list[int]:  # indices of captions
+    "The captions that have the colour of a kind"
+    return [i for i, value in enumerate(self.colouring(feature).values) if kind and value == kind]
+
+# %% ../../../nbs/7_apps/1_explore/3_styles/10_state.ipynb #87c27b29
+@patch
+def nearest(
+    self: StylesState,
+    index: int,  # of a caption
+    k: int = 3,  # number of neighbours
+) -> dict[str, list[int]]:  # feature → indices of captions, the nearest first
+    "Captions with the highest cosine of the standardised features"
+    found = {}
+    for name, x in self.analysis.features.items():
+        cosine = unit_rows(x) @ x[index]  # times the length of one row
+        cosine[index] = -np.inf
+        found[name] = np.argsort(-cosine, kind="stable")[: min(k, len(x) - 1)].tolist()
+    return found
+
+
+@patch
+@shows_messages
+def select(
+    self: StylesState,
+    indices: Iterable[int],  # of captions; empty: clear the selection
+) -> None:
+    "Select captions"
+    chosen = tuple(sorted({int(i) for i in indices}))
+    n = len(self.analysis.captions) if self.analysis else 0
+    step = "Select on the map that is shown."
+    expect(set(chosen) <= set(range(n)), f"{len(chosen)} indices", "captions of the map", step)
+    self.selection = chosen
+
+
+@patch
+def listing(
+    self: StylesState,
+    most: int = 1000,  # maximum number of captions
+) -> list[dict]:  # index, text, language, direction, style, id (empty without an image)
+    "The selected captions"
+    captions = [(i, self.analysis.captions[i]) for i in self.selection[:most]]
+    return [
+        dict(
+            index=i,
+            text=c.text,
+            language=c.language,
+            direction=direction(c.language),
+            style=c.style.replace("_", " "),
+            id=c.visual_id if self.has_pictures else "",
         )
+        for i, c in captions
+    ]
 
-    def compute(
-        self,
-        report: Callable[[float, str], None] = lambda share, text: None,  # called with the progress
-    ) -> StyleAnalysis:
-        "Analysis for the current settings; changes no trait, so it may run in a thread"
-        s = self.settings
-        start = time.perf_counter()
-        computed = []
-        step = partial(self._step, computed)
-        method = self.workbench.model(s.model).method
-        names = feature_names(method)
 
-        report(0.01, "sampling captions …")
-        drawn = (s.model, s.n, s.languages, s.seed, s.sentences)
-        captions, facts = step("captions", drawn, lambda: self._draw_captions(s))
-
-        def report_features(share, text):
-            report(0.02 + 0.28 * share, text)
-
-        raw = step("features", drawn, lambda: caption_features(method, captions, report=report_features))
-        groups = [c.language for c in captions] if s.within else None
-        key = (*drawn, s.within)
-        features = {f: step(f"standardised {f}", key, partial(standardised, raw[f], groups)) for f in names}
-
-        map_key = (*key, s.reducer)
-        maps = {}
-        kept = {}
-        for i, f in enumerate(names):
-            reducer = REDUCER_NAMES.get(s.reducer, s.reducer)
-            report(0.3 + 0.6 * i / len(names), f"{reducer} of {NAMES[f]}, {self.expected_time(s)} …")
-            maps[f], kept[f] = self._map(step, f, map_key, features[f], s)
-
-        report(0.9, "clusters …")
-        cluster_key = (*key, s.clusters, s.on, s.reducer if s.on == "map" else "")
-        clusters = {}
-        tables = {}
-        for f in names:
-            points = maps[f].points if s.on == "map" else features[f]
-            clusters[f] = step(f"clusters {f}", cluster_key, partial(find_clusters, points, s.clusters))
-            describe = partial(cluster_table, features[f], clusters[f], facts, self._translations(captions))
-            tables[f] = step(f"words {f}", cluster_key, describe)
-        agreement = step("agreement", cluster_key, lambda: _agreement(clusters, facts))
-        same_group = step("groups", key, lambda: _within_groups(features, facts))
-        seconds = time.perf_counter() - start
-        results = (features, maps, kept, clusters, tables, agreement, same_group)
-        return StyleAnalysis(s, captions, facts, *results, tuple(computed), seconds)
-
-    def _step(self, computed: list[str], name: str, key, make: Callable):
-        "Cached result of a step; if it has to be made, its name is added to `computed`"
-        results = self._cache.setdefault(name, {})
-        if key not in results:
-            results[key] = make()
-            computed.append(name)
-            while len(results) > CACHED:
-                oldest = next(iter(results))
-                results.pop(oldest)
-        return results[key]
-
-    def _map(self, step: Callable, feature: str, key, x: np.ndarray, s: Settings) -> tuple[Map, tuple[float, float]]:
-        "Map of a feature, and its share of preserved neighbours"
-        folder = self.keep_in if len(x) > 1000 else None
-        k = neighbourhood(len(x))
-        made = step(f"map {feature}", key, lambda: map_of(x, MapSpec(s.reducer, s.seed, k), folder))
-        kept = step(f"kept {feature}", key, lambda: neighbours_kept(x, made.points, k, n_max=1000))
-        return made, kept
-
-    def _draw_captions(self, s: Settings) -> tuple[tuple[Caption, ...], pd.DataFrame]:
-        "Captions and their facts; machine translations only if there are not enough others"
-        if s.sentences:
-            self._check_languages(dict.fromkeys(c.language for c in s.sentences), s.model)
-            return s.sentences, _sentence_facts(s.sentences)
-        if not 10 <= s.n <= MOST:
-            raise LabError(f"{s.n:,} captions", f"10 to {MOST:,}", "Change the number.")
-        if not s.languages:
-            raise LabError("no language", f"some of {', '.join(self.readable)}", "Choose one.")
-        self._check_languages(s.languages, s.model)
-        bench = self.workbench
-        drawn = bench.sample(s.n, s.languages, "human", s.seed)
-        if len(drawn) < s.n:
-            drawn = bench.sample(s.n, s.languages, None, s.seed)
-        if len(drawn) < 10:
-            raise LabError(
-                f"{len(drawn)} captions in {', '.join(s.languages)}",
-                "at least 10",
-                "Choose more languages, or add captions to the gallery.",
-            )
-        image_facts = bench.corpus.facts if bench.splits else lambda id: {}
-        return tuple(drawn), caption_facts(drawn, image_facts, self.english)
-
-    def _check_languages(self, languages: Iterable[str], model: str) -> None:
-        "Refuse languages that the maps of a model cannot show"
-        unreadable = [language for language in languages if language not in self.readable]
-        if unreadable:
-            raise LabError(
-                f"captions in {', '.join(unreadable)}",
-                f"some of {', '.join(self.readable)}",
-                f"Choose among the languages of {model!r}.",
-            )
-
-    def _translations(self, captions: Sequence[Caption]) -> Callable[[int], str]:
-        "A function that returns the source-language caption of the i-th caption's image"
-        return lambda i: self.english(captions[i].visual_id)
-
-    def english(
-        self,
-        visual_id: str,  # image of the workbench
-    ) -> str:  # empty if there is none
-        "A caption of an image in the source language"
-        source = source_language(self.workbench.main.method)
-        for caption in self.workbench.captions(visual_id, source):
-            return caption.text
-        return ""
-
-    def expected_time(
-        self,
-        s: Settings | None = None,  # None: the current settings
-    ) -> str:
-        "Approximate time for the map of one feature"
-        s = s or self.settings
-        seconds = 3 + (len(s.sentences) or s.n) * (0.0015 if s.reducer == "umap" else 0.012)
-        if seconds < 10:
-            return "a few seconds"
-        if seconds < 90:
-            return f"about {5 * round(seconds / 5):.0f} s"
-        return f"about {seconds / 60:.0f} min"
-
-    @shows_messages
-    def show(
-        self,
-        analysis: StyleAnalysis | None,  # from `compute`; None: nothing changes
-    ) -> None:
-        "Make an analysis the current one"
-        if analysis is None:
-            return
-        if self.shows_examples:
-            warnings.warn(NO_CAPTIONS, stacklevel=2)
-        if self.analysis is None or analysis.captions != self.analysis.captions:
-            self.selection = ()
-            self.focus = -1
-        with self.hold_trait_notifications():  # observers need a colour that this analysis has
-            first = self.analysis is None or analysis.settings.sentences != self.analysis.settings.sentences
-            self.analysis = analysis
-            if self.colour not in self.colours or (first and analysis.settings.sentences):
-                self.colour = self.colours[0]
-
-    @shows_messages
-    def update(self) -> None:
-        "Compute and show"
-        self.show(self.compute())
-
-    @property
-    def colours(self) -> tuple[str, ...]:
-        "What captions can be coloured by: facts that vary, length, cluster"
-        if self.analysis is None:
-            return ("style", "language", "length", "object", "place", "cluster")
-        facts = self.analysis.facts
-        varying = [f for f in facts if f not in ("characters", "length", "word") and facts[f].nunique() > 1]
-        texts = [f for f in varying if facts[f].map(lambda value: isinstance(value, str)).all()]
-        order = [f for f in (GROUP, "style", "language") if f in varying]
-        order.append("length")
-        order += [f for f in ("object", "place") if f in varying]
-        order.append("cluster")
-        order += texts
-        return tuple(dict.fromkeys(order))
-
-    @property
-    def objects(self) -> tuple[str, ...]:
-        "Objects that the captions mention, most frequent first"
-        if self.analysis is None or "object" not in self.analysis.facts:
-            return ()
-        counts = Counter(name for cell in self.analysis.facts.object for name in cell)
-        return tuple(name for name, _ in counts.most_common())
-
-    def colouring(
-        self,
-        feature: str,  # whose clusters are shown, if captions are coloured by cluster
-    ) -> Colouring:
-        "Values of the captions for the current colour"
-        facts = self.analysis.facts
-        if self.colour == "length":
-            return Colouring("length (characters)", facts.characters.to_numpy(), ())
-        if self.colour == "cluster":
-            return _limit_kinds("cluster", *cluster_labels(self.analysis.clusters[feature]))
-        if self.colour == "object" and self.object:
-            present = f"mentions {self.object}"
-            values = [present if self.object in names else ABSENT for names in facts.object]
-            return _limit_kinds(self.object, values, [present, ABSENT])
-        return self._fact_colouring(self.colour)
-
-    def _fact_colouring(self, name: str) -> Colouring:
-        "The most frequent values of a fact; a caption with several values gets the first frequent one"
-        cells = [cell if isinstance(cell, tuple) else (cell,) for cell in self.analysis.facts[name]]
-        counts = Counter(value for cell in cells for value in cell if value)
-        frequent = [value for value, _ in counts.most_common()]
-        if len(frequent) > MAX_KINDS:
-            frequent = frequent[: MAX_KINDS - 1]
-        values = []
-        for cell in cells:
-            shown = [value for value in cell if value in frequent]
-            values.append(shown[0] if shown else OTHER)
-        in_order = dict.fromkeys(values) if name == GROUP else sorted(frequent)
-        kinds = [value for value in in_order if value not in (OTHER, NO_GROUP)]
-        if NO_GROUP in values:
-            kinds.append(NO_GROUP)
-        if OTHER in values:
-            kinds.append(OTHER)
-        return _limit_kinds(name, values, kinds)
-
-    def of_kind(
-        self,
-        feature: str,  # whose clusters are shown, if captions are coloured by cluster
-        kind: str,  # of the current colouring; empty: none
-    ) -> list[int]:  # indices of captions
-        "The captions that have the colour of a kind"
-        return [i for i, value in enumerate(self.colouring(feature).values) if kind and value == kind]
-
-    def nearest(
-        self,
-        index: int,  # of a caption
-        k: int = 3,  # number of neighbours
-    ) -> dict[str, list[int]]:  # feature → indices of captions, the nearest first
-        "Captions with the highest cosine of the standardised features"
-        found = {}
-        for name, x in self.analysis.features.items():
-            cosine = unit_rows(x) @ x[index]  # times the length of one row
-            cosine[index] = -np.inf
-            found[name] = np.argsort(-cosine, kind="stable")[: min(k, len(x) - 1)].tolist()
-        return found
-
-    @shows_messages
-    def select(
-        self,
-        indices: Iterable[int],  # of captions; empty: clear the selection
-    ) -> None:
-        "Select captions"
-        indices = tuple(sorted({int(i) for i in indices}))
-        n = len(self.analysis.captions) if self.analysis else 0
-        out_of_range = indices and (indices[0] < 0 or indices[-1] >= n)
-        if self.analysis is None or out_of_range:
-            raise LabError(f"{len(indices)} indices", "captions of the map", "Select on the map that is shown.")
-        self.selection = indices
-
-    def listing(
-        self,
-        most: int = 1000,  # maximum number of captions
-    ) -> list[dict]:  # index, text, language, direction, style, id (empty without an image)
-        "The selected captions"
-        rows = []
-        for i in self.selection[:most]:
-            c = self.analysis.captions[i]
-            rows.append(
-                dict(
-                    index=i,
-                    text=c.text,
-                    language=c.language,
-                    direction=direction(c.language),
-                    style=c.style.replace("_", " "),
-                    id=c.visual_id if self.has_pictures else "",
-                )
-            )
-        return rows
-
-    def selection_marks(self) -> pd.DataFrame:
-        "Facts that are over-represented in the selection"
-        clusters = np.full(len(self.analysis.captions), -1)
-        clusters[list(self.selection)] = 0
-        return marks(clusters, self.analysis.facts.drop(columns="characters"))
+@patch
+def selection_marks(self: StylesState) -> pd.DataFrame:
+    "Facts that are over-represented in the selection"
+    clusters = np.full(len(self.analysis.captions), -1)
+    clusters[list(self.selection)] = 0
+    return marks(clusters, self.analysis.facts.drop(columns="characters"))

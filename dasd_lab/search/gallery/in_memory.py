@@ -293,7 +293,8 @@ def _check_new(self: Gallery, ids: list[str], captions: Sequence[Caption]) -> No
     "Raise an error for ids that are taken, and for captions of unknown images"
     twice = next((id for id, n in Counter(ids).items() if n > 1 or id in self), None)
     expect(twice is None, f"the id {twice!r} twice", "unique ids", "Give ids=[…] of your own.")
-    unknown = next((c.visual_id for c in captions if c.visual_id not in {*ids, *self.ids}), None)
+    known = {*ids, *self.ids}
+    unknown = next((c.visual_id for c in captions if c.visual_id not in known), None)
     expect(unknown is None, f"a caption of {unknown!r}", "captions of images in the gallery", "Check the ids.")
 
 

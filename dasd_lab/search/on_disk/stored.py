@@ -417,7 +417,9 @@ def _check_added(self: StoredGallery, ids: Sequence[str], values: Mapping[str, S
         expect(len(given) == len(ids), n, "one value per image", "Check the lengths.")
     existing = [] if replace else self.engine.read(ids, [])["id"]
     twice = next((id for id, n in Counter([*ids, *existing]).items() if n > 1), None)
-    expect(twice is None, f"the id {twice!r} twice", "ids that are not in the gallery", "Give other ids, or replace=True.")
+    expect(
+        twice is None, f"the id {twice!r} twice", "ids that are not in the gallery", "Give other ids, or replace=True."
+    )
 
 
 @patch

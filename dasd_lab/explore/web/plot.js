@@ -1,0 +1,104 @@
+globalThis.dlPlotly ??= new Promise(resolve => { globalThis.dlPlotlyLoaded = resolve; });
+const config = {displaylogo: false, displayModeBar: 'hover', showSendToCloud: false};
+const HOVER_MS = 300;  // a hover event this long after the last mouse movement comes from drawing
+const RELEASE_MS = 500;  // plotly reports a selection this long after the mouse is released
+
+const firstTracePoints = event =>
+  (event?.points || []).filter(p => p.curveNumber === 0).map(p => p.pointIndex);
+
+function render({model, el}) {
+  let plotly;
+  let width = 0;
+  let specText;
+  let spec;
+  let listening = false;
+  let revision = 0;
+  let mouseDown = false;
+  let redrawLater = false;
+  let drawWhenShown = false;  // the container has no width while its tab is hidden
+  let lastMove = 0;
+
+  const listen = () => {
+    listening = true;
+    // only selections made with the mouse are reported, not those that a redraw restores
+    el.on('plotly_selected', event => {
+      if (mouseDown) model.send({selected: firstTracePoints(event)});
+    });
+    el.on('plotly_deselect', () => {
+      if (mouseDown) model.send({selected: []});
+    });
+    el.on('plotly_hover', event => {
+      const [point] = firstTracePoints(event);
+      const fromMouse = !mouseDown && Date.now() - lastMove < HOVER_MS;
+      if (point !== undefined && fromMouse) model.send({hover: point});
+    });
+  };
+
+  const draw = () => {
+    if (mouseDown) {  // drawing now would end a lasso
+      redrawLater = true;
+      return;
+    }
+    if (!plotly) return;
+    drawWhenShown = !el.clientWidth;
+    if (drawWhenShown) return;
+    if (specText !== model.get('spec')) {
+      specText = model.get('spec');
+      spec = JSON.parse(specText);
+    }
+    width = el.clientWidth;
+    if (!spec.layout) {
+      plotly.purge(el);
+      el.replaceChildren();
+      listening = false;
+      return;
+    }
+    el.setAttribute('role', 'group');
+    el.setAttribute('aria-label', spec.layout.title?.text?.replace(/<[^>]*>/g, ' ') || 'figure');
+    const data = spec.data.map(trace => ({...trace}));
+    for (const [i, properties] of JSON.parse(model.get('changes'))) Object.assign(data[i], properties);
+    revision += 1;  // the selection comes from the kernel
+    const layout = {...spec.layout, width: undefined, autosize: true, selectionrevision: revision};
+    plotly.react(el, data, layout, config);
+    if (model.get('listens') && !listening) listen();
+  };
+
+  const press = () => { mouseDown = true; };
+  const release = () => {
+    if (!mouseDown) return;
+    setTimeout(() => {
+      mouseDown = false;
+      if (redrawLater) {
+        redrawLater = false;
+        draw();
+      }
+    }, RELEASE_MS);
+  };
+  const resized = new ResizeObserver(() => {
+    if (!plotly || !el.clientWidth) return;
+    if (drawWhenShown) {
+      draw();
+    } else if (el._fullLayout && el.clientWidth !== width) {
+      width = el.clientWidth;
+      plotly.Plots.resize(el);
+    }
+  });
+
+  model.on('change:spec change:changes', draw);
+  resized.observe(el);
+  el.addEventListener('mousedown', press, true);
+  el.addEventListener('mousemove', () => { lastMove = Date.now(); }, true);
+  window.addEventListener('mouseup', release, true);
+  globalThis.dlPlotly.then(loaded => {
+    plotly = loaded;
+    draw();
+  });
+  return () => {
+    resized.disconnect();
+    window.removeEventListener('mouseup', release, true);
+    model.off('change:spec change:changes', draw);
+    if (plotly) plotly.purge(el);
+    plotly = undefined;
+  };
+}
+export default { render };
