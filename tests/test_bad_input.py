@@ -409,9 +409,7 @@ ROW = dict(text="ein Hund", language="de", visual_id="a")
         ([dict(ROW, language="klingonisch")], "klingonisch"),
         ([dict(ROW, text=" ")], "an empty caption"),
         ([ROW, dict(ROW, text=None)], "line 2.*text"),
-        ([dict(ROW, text=3)], "type int"),
         ([dict(ROW, origin="robot")], "robot"),
-        ([[1, 2]], "line 1"),
         ([], "without captions"),
     ],
     ids=lambda v: v if isinstance(v, str) else "",
@@ -431,10 +429,8 @@ def test_invalid_caption_files(tmp_path, rows, message):
     "name,content,message",
     [
         ("c.csv", b"caption,language,visual_id\nein Hund,de,a\n", "no column .'text'"),
-        ("c.csv", b"text;language;visual_id\nein Hund;de;a\n", "no column"),
         ("c.tsv", b"text\tlanguage\tvisual_id\nein Hund\tde\n", "no column .'visual_id'"),
         ("c.csv", "text,language,visual_id\ngrün,de,a\n".encode("latin-1"), "not UTF-8"),
-        ("c.jsonl", b'{"text": \n', "line 1 is not JSON"),
         ("c.xlsx", b"PK", "ends in .jsonl"),
         ("c.csv", b"", "without captions"),
     ],
@@ -451,11 +447,10 @@ def test_captions_of_a_missing_image(tmp_path):
     (tmp_path / "train.jsonl").write_text(json.dumps(dict(ROW, visual_id="b")) + "\n")
     with pytest.raises(LabError, match="'b'"):
         FolderCorpus(tmp_path)
-    with pytest.raises(LabError, match="no file"):
-        read_captions(tmp_path / "gone.jsonl")
     (tmp_path / "folder.jsonl").mkdir()
-    with pytest.raises(LabError, match="cannot be opened"):
-        read_captions(tmp_path / "folder.jsonl")
+    for name in ("gone.jsonl", "folder.jsonl"):
+        with pytest.raises(LabError, match=f"{name} cannot be read"):
+            read_captions(tmp_path / name)
 
 
 @contextmanager
