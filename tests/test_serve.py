@@ -663,34 +663,6 @@ def test_bombs_are_refused(gallery, data, monkeypatch):
     assert not decoded
 
 
-def test_large_images_are_decoded_one_at_a_time(gallery, monkeypatch):
-    "A small file can take a gigabyte while it is decoded"
-    now = 0
-    most = 0
-    lock = threading.Lock()
-    read_picture = uploads.read_picture
-
-    def watched(*args):
-        nonlocal now, most
-        with lock:
-            now += 1
-            most = max(most, now)
-        try:
-            return read_picture(*args)
-        finally:
-            with lock:
-                now -= 1
-
-    monkeypatch.setattr(uploads, "read_picture", watched)
-    body = multipart(encoded(Image.new("RGB", (4100, 3000), (250, 5, 5)), compress_level=1))
-    with serving(gallery_app(gallery, replace(WRITER, timeout_s=120.0))) as port, ThreadPoolExecutor(4) as pool:
-        requests = [pool.submit(raw, port, POST + f"content-length: {len(body)}\n", body) for _ in range(4)]
-        for request in requests:
-            _, _, answer = request.result()
-            assert json.loads(answer)["hits"][0]["id"].startswith("red")
-    assert most == 1
-
-
 NO_PICTURES = {
     "x.svg": (b'<svg xmlns="http://www.w3.org/2000/svg" onload="alert(1)"/>', "image/svg+xml"),
     "x.png": (b"<!doctype html><script>alert(1)</script>", "image/png"),
