@@ -18,7 +18,7 @@ from dasd_lab.evaluation.fields import field_figures
 from dasd_lab.evaluation.short_queries import short_queries
 from dasd_lab.search.explain.slot_attention import read_slots
 from dasd_lab.search.gallery.in_memory import Gallery
-from dasd_lab.search.gallery.kept import kept_gallery
+from dasd_lab.search.gallery.views import corpus_gallery
 from dasd_lab.storage import read_tensors
 from dasd_lab.training.loading import load_run, words_of
 from dasd_lab.training.shipped import shipped_run
@@ -47,7 +47,7 @@ def corpus():
 @pytest.fixture(scope="module")
 def gallery(method, corpus):
     "The test photographs; with a data root that keeps their embeddings they are encoded once"
-    return kept_gallery(method, corpus, "test")
+    return corpus_gallery(method, corpus, "test")
 
 
 @pytest.fixture(scope="module")
