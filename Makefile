@@ -100,7 +100,7 @@ bench-gpu: venv ## on a GPU: the paper's whole schedule by measured steps a seco
 	@$(STEP) "bench-gpu" $(RUN) $(PY) tools/bench/gpu.py --json data/results/train_gpu.json
 
 bench-store: ## measure the feature store: batches against encoding in the loop and a numpy memory map, 3 million rows (writes 6 GB, removes them)
-	@$(STEP) "bench-store" $(RUN) $(PY) tools/bench/store.py --pairs 15 --json data/results/feature_store.json
+	@$(STEP) "bench-store" $(RUN) $(PY) tools/bench/store.py --rounds 15 --json data/results/feature_store.json
 
 bench-gallery: venv ## measure a gallery of a million pictures: recall, times, memory, many clients at once, killed processes, an import of 100,000 files (half an hour, 12 GB, removed)
 	@$(STEP) "bench-gallery" env PYTHONUNBUFFERED=1 PYTHONUTF8=1 $(PY) tools/bench/gallery.py

@@ -66,7 +66,7 @@ def demo_sheet(
         row = sheet_row(gallery, caption.text, language, target=caption.visual_id)
         rows.append(row)
         queries.append(dict(language=language, query=caption.text, target=caption.visual_id, rank=row.target.rank))
-    contact_sheet(rows, out / "sheet.png", out / "sheet.html", note=note)
+    contact_sheet(rows, out / "sheet", note=note)
     return queries
 
 
@@ -141,7 +141,7 @@ def photographs_sheet(
     readable = supported_languages(gallery.method)
     asked = [(text, language) for text, language in queries if language in readable]
     rows = [sheet_row(gallery, text, language) for text, language in asked]
-    contact_sheet(rows, out / "photographs.png", out / "photographs.html", note=note)
+    contact_sheet(rows, out / "photographs", note=note)
     first = [row.hits[0] for row in rows]
     return [
         dict(language=language, query=text, first=hit.id, score=hit.score)

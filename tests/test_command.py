@@ -10,8 +10,6 @@ from unittest import mock
 import pytest
 from test_cli import ROOT, lab
 
-from dasd_lab.corpora.catalog import load_corpus
-
 RUN = """import sys
 from dasd_lab.cli import main
 code = main(sys.argv[1:])
@@ -76,11 +74,8 @@ def test_an_empty_query_is_refused_before_anything_is_loaded(query, tmp_path):
         assert result.stdout.splitlines()[-1] == "False", "torch was loaded"
 
 
-@pytest.mark.parametrize("file", ["gallery.json", "manifest.json"])
-def test_a_language_that_a_gallery_cannot_read_is_refused_before_anything_is_loaded(file, tmp_path):
-    "A gallery on disk, and one that `search --save` wrote"
-    record = RECORD if file == "gallery.json" else dict(run="pictograms")
-    (tmp_path / file).write_text(json.dumps(record))
+def test_a_language_that_a_gallery_cannot_read_is_refused_before_anything_is_loaded(tmp_path):
+    (tmp_path / "gallery.json").write_text(json.dumps(RECORD))
     result = said("search", "pes", "--language", "slovak", "--gallery", tmp_path)
     assert result.returncode == 1 and "a query in 'sk'" in result.stderr, result.stderr
     assert "one of " in result.stderr and "--run photographs" in result.stderr
@@ -171,30 +166,6 @@ def test_names_of_files_do_not_change_the_terminal(gallery):
     assert odd in {row["picture"] for row in exact["rows"]}
 
 
-def test_suggested_commands_quote_paths(gallery):
-    from dasd_lab.commands.galleries import served_gallery
-    from dasd_lab.contracts import LabError
-
-    with pytest.raises(LabError, match=r"--gallery '.*my holidays' --run photographs\."):
-        served_gallery(gallery, "photographs")
-
-
-def test_search_embeds_the_images_of_a_corpus_once(monkeypatch, tmp_path):
-    from dasd_lab.search.gallery import kept
-
-    corpus = load_corpus("pictograms")
-    monkeypatch.setattr(kept, "data_root", lambda: tmp_path)
-    monkeypatch.setattr("dasd_lab.commands.search.newest_gallery", lambda: None)
-    words = "search", "ein Hund am Strand", "--split", "validation", "--json"
-    first = lab(*words)
-    monkeypatch.setattr(kept.Gallery, "add_split", mock.Mock(side_effect=AssertionError("encoded again")))
-    before, after = (json.loads(output.stdout)["rows"] for output in (first, lab(*words)))
-    assert len(before) == 12 and [row["picture"] for row in after] == [row["picture"] for row in before]
-    assert [row["score"] for row in after] == pytest.approx([row["score"] for row in before], abs=1e-5)
-    assert [file.name.split("-")[:2] for file in (tmp_path / "embeddings").iterdir()] == [["pictograms", "validation"]]
-    assert len(corpus.visuals("validation")) > 12
-
-
 def completed(*words) -> list[str]:
     "Names that the script of a shell asks for"
     return lab("__complete", *words).stdout.split()
@@ -214,17 +185,6 @@ def test_bash_completes(tmp_path):
         ["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True, check=True, env=os.environ | dict(PATH=path)
     )
     assert "dasd.pictograms" in result.stdout.split()
-
-
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_read_their_script(shell, tmp_path):
-    from shutil import which
-
-    if not which(shell):
-        pytest.skip(f"no {shell} on this machine")
-    script = tmp_path / "script"
-    script.write_text(lab("completion", shell).stdout)
-    subprocess.run([shell, "-n", str(script)], check=True)
 
 
 @pytest.mark.parametrize("changes", [{}, dict(languages=["fr"]), dict(corpus="flickr8k", languages=["de"])])
@@ -355,14 +315,14 @@ def test_the_built_in_gallery_has_descriptions_for_methods_that_read_them(monkey
 def test_kept_embeddings_belong_to_the_settings_of_the_image_tower():
     from types import SimpleNamespace
 
-    from dasd_lab.search.gallery.kept import kept_file
+    from dasd_lab.search.gallery.views import _kept_in
 
     images = SimpleNamespace(ids=["a"])
     corpus = SimpleNamespace(name="c", visuals=lambda split: images, pictures_stamp=lambda split: "stamp")
 
     def file(**settings):
         side = SimpleNamespace(noted_fingerprint="same", name="tower", **settings)
-        return kept_file(SimpleNamespace(read_columns=(), visual_side=side, describer=None), corpus, "test")
+        return _kept_in(SimpleNamespace(read_columns=(), visual_side=side, describer=None), corpus, "test")
 
     usual = dict(config=dict(quick_gelu=True), preprocessing=dict(size=224))
     others = dict(config=dict(quick_gelu=False)), dict(preprocessing=dict(size=336))

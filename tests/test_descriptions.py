@@ -20,7 +20,7 @@ from dasd_lab.contracts import LabError
 from dasd_lab.corpora.by_machine.captioners import CaptioningModel, ChatModel, open_captioner
 from dasd_lab.corpora.captions import caption_line
 from dasd_lab.corpora.catalog import FolderCorpus
-from dasd_lab.corpora.descriptions import TextFolder, describe_split, fingerprint, read_lines, write_texts
+from dasd_lab.corpora.descriptions import TextFolder, describe_split, read_lines, write_texts
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.training.recipes import load_run, train, training_data
 from dasd_lab.training.source_model import train_source
@@ -113,24 +113,6 @@ def test_a_description_does_not_repeat_the_prompt(models, monkeypatch):
     prompted = CaptioningModel(models("blip"), "a photo of the", max_new_tokens=6).describe(PICTURES)
     assert not any(text.startswith("a photo of the") for text in prompted)
     assert prompted != CaptioningModel(models("blip"), max_new_tokens=6).describe(PICTURES)
-
-
-def test_settings_of_the_text_change_the_fingerprint(models):
-    def fingerprint_with(**options):
-        return fingerprint(open_captioner(models("llava"), **options))
-
-    default = fingerprint_with()
-    assert fingerprint_with(device="cpu") == default
-    changes = (
-        dict(prompt="What ?"),
-        dict(max_new_tokens=9),
-        dict(fallback_prompt="What ?"),
-        dict(clips="images"),
-        dict(dtype="bfloat16"),
-        dict(max_side=64),
-    )
-    fingerprints = {default, *(fingerprint_with(**change) for change in changes)}
-    assert len(fingerprints) == 7
 
 
 def test_errors_name_the_next_step(models, tmp_path, monkeypatch):

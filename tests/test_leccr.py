@@ -21,7 +21,7 @@ from dasd_lab.leccr.encoder import UNDESCRIBED, LECCRConfig
 from dasd_lab.leccr.texts import MultilingualText, TextConfig
 from dasd_lab.presets import list_presets, load_preset, plain, provenance, settings, vary
 from dasd_lab.search.gallery.in_memory import Gallery
-from dasd_lab.search.gallery.subsets import view
+from dasd_lab.search.gallery.views import view
 from dasd_lab.storage import read_tensors, write_tensors
 from dasd_lab.training.parameters import method_shapes, parameters_by_part
 from dasd_lab.training.plan import plan

@@ -192,7 +192,7 @@ def test_the_benchmark_of_a_step_runs(monkeypatch, capsys, tmp_path):
     assert [r["row"] for r in json.loads((tmp_path / "a.json").read_text())["rows"]][-2:] == [
         "length",
         "lazy",
-    ] and "| plain |" in capsys.readouterr().out
+    ] and "plain" in capsys.readouterr().out
 
 
 def test_the_benchmark_of_a_gpu_runs_without_one(monkeypatch, capsys, tmp_path):

@@ -20,7 +20,7 @@ from dasd_lab.evaluation.fields import field_figures
 from dasd_lab.evaluation.short_queries import short_queries
 from dasd_lab.search.explain.slot_attention import read_slots
 from dasd_lab.search.gallery.in_memory import Gallery
-from dasd_lab.search.gallery.kept import kept_gallery
+from dasd_lab.search.gallery.views import corpus_gallery
 from dasd_lab.storage import read_tensors
 from dasd_lab.training.loading import words_of
 from dasd_lab.training.pretrained import Pretrained
@@ -50,7 +50,7 @@ def corpus():
 @pytest.fixture(scope="module")
 def gallery(method, corpus):
     "The test photographs; with a data root that keeps their embeddings they are encoded once"
-    return kept_gallery(method, corpus, "test")
+    return corpus_gallery(method, corpus, "test")
 
 
 def test_a_method_with_a_space_of_its_own_embeds_sentences(method):

@@ -10,14 +10,12 @@ from test_gallery import Colours, plain
 
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.commands.arguments import text_table
-from dasd_lab.contracts import Caption, LabError
+from dasd_lab.contracts import LabError
 from dasd_lab.corpora.by_machine.quality import filter_translations
 from dasd_lab.corpora.captions import (
     clean_text,
-    read_captions,
     recognise_language,
     script_of,
-    write_captions,
     written_as,
 )
 from dasd_lab.corpora.languages import language_code
@@ -45,14 +43,6 @@ def spans_cover(text):
     "Words and the blanks between them are the whole text"
     spans = word_spans(text, "ja")
     assert "".join(text[a:b] for a, b in spans) == "".join(text.split())
-
-
-def caption_file(folder, text):
-    "A caption that passes the check is read from a file as it is"
-    caption = Caption(clean_text(text), "en", "1", "human")
-    for name in ("captions.jsonl", "captions.tsv"):
-        write_captions([caption], folder / name)
-        assert read_captions(folder / name) == [caption]
 
 
 READERS = dict(
@@ -87,15 +77,6 @@ def test_any_text_is_read_or_refused_in_one_line(reader, text):
         READERS[reader](text)
     except LabError as e:
         assert e.expected and e.next_step and "\n" not in str(e)
-
-
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
-@given(text=texts)
-def test_a_caption_file_keeps_any_clean_text(tmp_path, text):
-    try:
-        caption_file(tmp_path, text)
-    except LabError as e:
-        assert "an empty caption" in e.given
 
 
 def test_every_character_has_a_script_or_none():

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..foundation import LabError, extra
+from ..foundation import LabError, expect, extra
 
 # %% ../../nbs/1_corpora/1_core/30_clips.ipynb #bd9bb9ae
 N_FRAMES = 12  # per clip, as in the paper's video experiments
@@ -35,9 +35,7 @@ def even_places(
 # %% ../../nbs/1_corpora/1_core/30_clips.ipynb #72c5d2b1
 def _clip_name(source) -> str:
     "Name of a clip in error messages"
-    if isinstance(source, (str, Path)):
-        return str(source)[:200]
-    return f"a clip of {len(source):,} bytes"
+    return str(source)[:200] if isinstance(source, (str, Path)) else f"a clip of {len(source):,} bytes"
 
 
 def _pyav():
@@ -54,24 +52,19 @@ def _opened(
     "A video file, open for reading"
     av = _pyav()
     name = _clip_name(source)
-    is_path = isinstance(source, (str, Path))
+    file = str(source) if isinstance(source, (str, Path)) else io.BytesIO(source)
+    expect(not isinstance(file, str) or Path(file).is_file(), f"no file {name}", "a video file", "Check the path.")
     try:
-        if is_path and not Path(source).is_file():
-            raise LabError(f"no file {name}", "a video file", "Check the path.")
-        with av.open(str(source) if is_path else io.BytesIO(source)) as container:
-            if not container.streams.video:
-                raise LabError(f"{name} without a video stream", "a file with images", "Check the file.")
+        with av.open(file) as container:
+            expect(container.streams.video, f"{name} without a video stream", "a file with images", "Check the file.")
             stream = container.streams.video[0]
             stream.thread_type = "AUTO"
             yield container, stream
     except LabError:
         raise
     except (av.FFmpegError, OSError, ValueError) as e:
-        raise LabError(
-            f"{name} cannot be read as a clip ({e})",
-            "a video format that ffmpeg supports",
-            "Download or export it again.",
-        ) from None
+        given = f"{name} cannot be read as a clip ({e})"
+        raise LabError(given, "a video format that ffmpeg supports", "Download or export it again.") from None
 
 # %% ../../nbs/1_corpora/1_core/30_clips.ipynb #eec8173c
 def frame_times(
@@ -117,20 +110,15 @@ def read_clip(
     max_side: int = 512,  # pixels; larger frames are scaled down
 ) -> np.ndarray:  # [T, H, W, 3] uint8, 1 ≤ T ≤ n_frames
     "Read evenly spaced frames of a clip"
-    if n_frames < 1:
-        raise LabError(f"{n_frames} frames", "at least 1", "Ask for more.")
+    expect(n_frames >= 1, f"{n_frames} frames", "at least 1", "Ask for more.")
     indices = even_places(frame_times(source), n_frames)
     frames, n_decoded = _decoded(source, indices, max_side)
     if not frames.keys() >= set(indices):  # fewer frames decode than there are packets
         _, n_decoded = _decoded(source, None, max_side)
         indices = even_places(range(n_decoded), n_frames)
         frames, _ = _decoded(source, indices, max_side)
-    if not frames:
-        raise LabError(
-            f"{_clip_name(source)} without a frame that can be decoded",
-            "a clip of at least one frame",
-            "Download or export it again, or leave it out.",
-        )
+    given = f"{_clip_name(source)} without a frame that can be decoded"
+    expect(frames, given, "a clip of at least one frame", "Download or export it again, or leave it out.")
     return np.stack([frames[i] for i in indices])
 
 # %% ../../nbs/1_corpora/1_core/30_clips.ipynb #a5d1a377

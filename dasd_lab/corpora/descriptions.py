@@ -17,14 +17,15 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 from statistics import mean, median
-from typing import Protocol, TextIO
+from types import SimpleNamespace
+from typing import BinaryIO, Protocol
 
 import numpy as np
 from filelock import FileLock, Timeout
 
-from .captions import clean_text
+from .captions import clean_text, is_visible
 from .visuals import PICTURE_SUFFIXES, Visuals
-from ..foundation import LabError
+from ..foundation import LabError, expect
 from ..storage import whole_file, write_json
 
 # %% ../../nbs/1_corpora/1_core/40_descriptions.ipynb #5fde4a55
@@ -70,27 +71,15 @@ def read_lines(
         try:
             content = json.loads(line)
             row = dict(id=content["id"], stamp=str(content["stamp"]), text=content["text"] + "")
-            if "error" in content:
-                row["error"] = content["error"]
-            rows[row["id"]] = row
+            rows[row["id"]] = row | {key: content[key] for key in ("error",) if key in content}
         except (ValueError, KeyError, TypeError, RecursionError):
             continue
     return rows
 
 
-def _drop_incomplete_line(path: Path) -> None:
-    "Truncate the file after its last line end"
-    if not path.is_file():
-        return
-    with open(path, "rb+") as f:
-        content = f.read()
-        if content and not content.endswith(b"\n"):
-            f.truncate(content.rfind(b"\n") + 1)
-
-
-def _append(f: TextIO, rows: Sequence[dict]) -> None:
+def _append(f: BinaryIO, rows: Sequence[dict]) -> None:
     "Append rows and flush them to the disk"
-    f.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    f.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
     f.flush()
     os.fsync(f.fileno())
 
@@ -98,24 +87,18 @@ def _append(f: TextIO, rows: Sequence[dict]) -> None:
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     "Exclusive access to a file of descriptions"
-    lock = FileLock(path.with_name(f".{path.name}.lock"))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=0)
+        lock = FileLock(path.with_name(f".{path.name}.lock")).acquire(timeout=0)
     except Timeout:
-        raise LabError(
-            f"{path}, which another process is writing",
-            "one process at a time",
-            "Wait for it; finished descriptions will be reused.",
-        ) from None
+        given = f"{path}, which another process is writing"
+        next_step = "Wait for it; finished descriptions will be reused."
+        raise LabError(given, "one process at a time", next_step) from None
     except OSError as e:
-        raise LabError(
-            f"{path.parent} cannot be written ({e.strerror or e})", "a writable folder", "Choose another folder."
-        ) from e
-    try:
+        given = f"{path.parent} cannot be written ({e.strerror or e})"
+        raise LabError(given, "a writable folder", "Choose another folder.") from e
+    with lock:
         yield
-    finally:
-        lock.release()
 
 # %% ../../nbs/1_corpora/1_core/40_descriptions.ipynb #ae50b2a3
 @dataclass
@@ -147,23 +130,16 @@ class Described:
         return dict(shortest=min(lengths), median=median(lengths), mean=round(mean(lengths), 1), longest=max(lengths))
 
     def __repr__(self):
-        n = len(self.ids)
-        n_failed = len(self.failed)
+        n, n_failed, lengths = len(self.ids), len(self.failed), self.lengths
         text = f"{n - n_failed:,} of {n:,} described by {self.captioner} ({self.fingerprint}), {self.new:,} new"
-        lengths = self.lengths
         if lengths:
             text += f", {lengths['shortest']} to {lengths['longest']} words, mean {lengths['mean']}"
-        if n_failed:
-            text += f"; {n_failed:,} failed, replaced by {UNDESCRIBED!r}"
-        return text
+        return text + (f"; {n_failed:,} failed, replaced by {UNDESCRIBED!r}" if n_failed else "")
 
-
+# %% ../../nbs/1_corpora/1_core/40_descriptions.ipynb #160e3a68
 def _clean_description(text: str) -> str:  # '' for no description
-    try:
-        text = clean_text(text)
-    except LabError:  # no visible character
-        return ""
-    return "" if text == UNDESCRIBED else text
+    clean = clean_text(text) if is_visible(text) else ""
+    return "" if clean == UNDESCRIBED else clean
 
 
 def describe_batch(
@@ -174,20 +150,16 @@ def describe_batch(
 
     def call(method: Callable[[list], list[str]], visuals: list[np.ndarray]) -> list[str]:
         texts = method(visuals)
-        if len(texts) != len(visuals):
-            raise LabError(
-                f"{len(texts)} descriptions of {len(visuals)} visuals by {captioner.name}",
-                "one description per visual",
-                "Correct the captioner; nothing of this batch was written.",
-            )
+        given = f"{len(texts)} descriptions of {len(visuals)} visuals by {captioner.name}"
+        next_step = "Correct the captioner; nothing of this batch was written."
+        expect(len(texts) == len(visuals), given, "one description per visual", next_step)
         return [_clean_description(text) for text in texts]
 
-    texts = call(captioner.describe, batch)
+    texts = call(captioner.describe, batch) if batch else []
     empty = [i for i, text in enumerate(texts) if not text]
-    if empty:
-        retry = getattr(captioner, "again", captioner.describe)
-        for i, text in zip(empty, call(retry, [batch[i] for i in empty])):
-            texts[i] = text
+    again = call(getattr(captioner, "again", captioner.describe), [batch[i] for i in empty]) if empty else []
+    for i, text in zip(empty, again):
+        texts[i] = text
     return texts
 
 # %% ../../nbs/1_corpora/1_core/40_descriptions.ipynb #9400e735
@@ -195,16 +167,14 @@ def _pending(
     visuals: Visuals, indices: range, known: Mapping[str, dict]
 ) -> tuple[list[dict], list[dict], list[np.ndarray]]:  # rows of unreadable visuals; rows and frames of the others
     "Visuals of a batch that have no up-to-date description"
-    unreadable = []
-    rows = []
-    frames_of_rows = []
+    unreadable, rows, frames_of_rows = [], [], []
     for i in indices:
         visual_id = visuals.ids[i]
         try:
             frames = np.asarray(visuals[i].frames)
         except LabError as e:
-            if visual_id not in known:
-                unreadable.append(dict(id=visual_id, stamp="", text="", error=str(e.given)))
+            error = dict(id=visual_id, stamp="", text="", error=str(e.given))
+            unreadable += [] if visual_id in known else [error]
             continue
         checksum = _pixels_checksum(frames)
         if known.get(visual_id, {}).get("stamp") != checksum:
@@ -226,21 +196,19 @@ def describe(
     home = Path(folder) / fingerprint(captioner)
     path = home / f"{part}.jsonl"
     batches = [range(i, min(i + batch_size, len(visuals))) for i in range(0, len(visuals), batch_size)]
-    with _locked(path):
-        _drop_incomplete_line(path)
+    n_new = 0
+    with _locked(path), open(path, "ab+") as f:
+        f.seek(0)
+        f.truncate(f.read().rfind(b"\n") + 1)  # a line that was not finished
         known = read_lines(path)
-        n_new = 0
         if not known:
             _write_manifest(home, captioner, part, None)
-        with open(path, "a", encoding="utf-8") as f:
-            for indices in progress(batches) if progress else batches:
-                unreadable, rows, frames = _pending(visuals, indices, known)
-                if frames:
-                    for row, text in zip(rows, describe_batch(captioner, frames)):
-                        row["text"] = text
-                _append(f, unreadable + rows)
-                known |= {row["id"]: row for row in unreadable + rows}
-                n_new += len(rows)
+        for indices in progress(batches) if progress else batches:
+            unreadable, rows, frames = _pending(visuals, indices, known)
+            described_rows = [row | dict(text=text) for row, text in zip(rows, describe_batch(captioner, frames))]
+            _append(f, unreadable + described_rows)
+            known |= {row["id"]: row for row in unreadable + described_rows}
+            n_new += len(rows)
         if len(visuals) and all("error" in known[visual_id] for visual_id in visuals.ids):
             raise LabError(known[visuals.ids[0]]["error"], "readable images", "Check the location of the images.")
         texts = [known[visual_id]["text"] for visual_id in visuals.ids]
@@ -260,52 +228,32 @@ def captioner_manifest(
         return None
 
 
-def _manifest_entry(previous: dict, described: Described, pictures: str) -> dict:
-    "Statistics of one part; the time changes only if something was described"
-    finished = previous.get("finished")
-    if described.new or not finished:
-        finished = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return dict(
-        finished=finished,
-        visuals=len(described.ids),
-        described=len(described.ids) - len(described.failed),
-        failed=len(described.failed),
-        words=described.lengths,
-        pictures=pictures,
-    )
-
-
 def _write_manifest(
     home: Path, captioner: Captioner, part: str, described: Described | None, pictures: str = ""
 ) -> None:  # `described` is None before the first batch
+    "Name, settings and versions of a captioner, and statistics of each part"
     with FileLock(home / ".manifest.lock"):  # splits may be described in parallel
-        manifest = captioner_manifest(home)
-        parts = manifest["parts"] if manifest else {}
-        if described is None:
-            parts.setdefault(part, dict(finished=None))
-        else:
-            parts[part] = _manifest_entry(parts.get(part, {}), described, pictures)
-        write_json(
-            dict(
-                name=captioner.name,
-                settings=captioner.settings,
-                fingerprint=home.name,
-                versions=dict(dasd_lab=version("dasd_lab")) | dict(getattr(captioner, "versions", {})),
-                parts=parts,
-            ),
-            home / "manifest.json",
-        )
+        parts = (captioner_manifest(home) or dict(parts={}))["parts"]
+        entry = parts.setdefault(part, dict(finished=None))
+        if described:
+            if described.new or not entry.get("finished"):  # the time changes only if something was described
+                entry["finished"] = datetime.now(UTC).isoformat(timespec="milliseconds")
+            n, n_failed = len(described.ids), len(described.failed)
+            entry |= dict(
+                visuals=n, described=n - n_failed, failed=n_failed, words=described.lengths, pictures=pictures
+            )
+            parts[part] = entry
+        versions = dict(dasd_lab=version("dasd_lab")) | dict(getattr(captioner, "versions", {}))
+        about = dict(name=captioner.name, settings=captioner.settings, fingerprint=home.name)
+        write_json(about | dict(versions=versions, parts=parts), home / "manifest.json")
 
 # %% ../../nbs/1_corpora/1_core/40_descriptions.ipynb #2cbcab6a
 def _text_path(folder: Path, visual_id: str) -> Path:
     "File of a visual; an id with / is in a subfolder"
     name = PurePosixPath(visual_id)
-    if name.is_absolute() or ".." in name.parts or not name.name or set("\0\\") & set(visual_id):
-        raise LabError(
-            f"the id {visual_id!r}",
-            "an id that can be a file name",
-            "Use the cache (`describe`), which accepts any id.",
-        )
+    valid = name.name and not name.is_absolute() and ".." not in name.parts and not set("\0\\") & set(visual_id)
+    next_step = "Use the cache (`describe`), which accepts any id."
+    expect(valid, f"the id {visual_id!r}", "an id that can be a file name", next_step)
     return folder / f"{visual_id}.txt"
 
 
@@ -319,23 +267,17 @@ class TextFolder:
     ):
         self.folder = Path(folder)
         self.name = f"texts of {name or self.folder.resolve().name}"
-        if not self.folder.is_dir():
-            raise LabError(f"no folder {folder}", "a folder with one text file per visual", "Check the path.")
+        expect(self.folder.is_dir(), f"no folder {folder}", "a folder with one text file per visual", "Check the path.")
 
     def _read(self, visual_id: str) -> str | None:  # None: no file
         "Text of a visual; an id that is an image file name is also tried without its suffix"
-        names = [visual_id]
-        if visual_id.lower().endswith(PICTURE_SUFFIXES):
-            names.append(visual_id.rsplit(".", 1)[0])
-        for name in names:
-            path = _text_path(self.folder, name)
-            if not path.is_file():
-                continue
-            try:
-                return path.read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
-            except (OSError, UnicodeDecodeError) as e:
-                raise LabError(f"{path} cannot be read ({e})", "UTF-8 text", "Correct the file.") from None
-        return None
+        stems = [visual_id.rsplit(".", 1)[0]] if visual_id.lower().endswith(PICTURE_SUFFIXES) else []
+        paths = [_text_path(self.folder, name) for name in (visual_id, *stems)]
+        path = next((path for path in paths if path.is_file()), None)
+        try:
+            return path and path.read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
+        except (OSError, UnicodeDecodeError) as e:
+            raise LabError(f"{path} cannot be read ({e})", "UTF-8 text", "Correct the file.") from None
 
     def texts(
         self,
@@ -344,21 +286,19 @@ class TextFolder:
         "Texts without their last line end"
         texts = [self._read(visual_id) for visual_id in ids]
         missing = [f"{visual_id}.txt" for visual_id, text in zip(ids, texts) if text is None]
-        if missing:
-            examples = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
-            raise LabError(
-                f"{self.folder} without {len(missing):,} of {len(texts):,} texts: {examples}",
-                "one file per visual",
-                "Choose another folder; write an empty file for a visual without a description.",
-            )
+        examples = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
+        expect(
+            not missing,
+            f"{self.folder} without {len(missing):,} of {len(texts):,} texts: {examples}",
+            "one file per visual",
+            "Choose another folder; write an empty file for a visual without a description.",
+        )
         return texts
 
     def checksum(self) -> str:
         "Checksum of all files, so that the splits of a corpus share a fingerprint"
-        files = [
-            (path.relative_to(self.folder).as_posix(), hashlib.sha256(path.read_bytes()).hexdigest())
-            for path in sorted(self.folder.rglob("*.txt"))
-        ]
+        paths = sorted(self.folder.rglob("*.txt"))
+        files = [(p.relative_to(self.folder).as_posix(), hashlib.sha256(p.read_bytes()).hexdigest()) for p in paths]
         return hashlib.sha256(repr(files).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -374,12 +314,6 @@ def write_texts(
             f.write_text((text or UNDESCRIBED) + "\n", encoding="utf-8")
 
 # %% ../../nbs/1_corpora/1_core/40_descriptions.ipynb #0da486ae
-@dataclass(frozen=True)
-class _ImportedTexts:
-    name: str
-    settings: dict
-
-
 def _import_texts(
     ids: Sequence[str],
     source: TextFolder,
@@ -389,10 +323,10 @@ def _import_texts(
 ) -> Described:
     "Copy existing descriptions into the cache; parameters as of `describe`"
     texts = [_clean_description(text) for text in source.texts(ids)]
-    captioner = _ImportedTexts(source.name, dict(checksum=source.checksum()))
+    captioner = SimpleNamespace(name=source.name, settings=dict(checksum=source.checksum()))
     home = Path(folder) / fingerprint(captioner)
     with _locked(home / f"{part}.jsonl"):
-        with whole_file(home / f"{part}.jsonl") as path, open(path, "w", encoding="utf-8") as f:
+        with whole_file(home / f"{part}.jsonl") as path, open(path, "wb") as f:
             _append(f, [dict(id=visual_id, stamp="given", text=text) for visual_id, text in zip(ids, texts)])
         described = Described(list(ids), texts, captioner.name, home.name, len(texts), folder=home)
         _write_manifest(home, captioner, part, described, pictures)
@@ -405,26 +339,18 @@ def described_in(
     part: str = "descriptions",  # as of `describe`
 ) -> list[Described]:  # complete ones first, then those with more successes than failures, then the newest
     "Descriptions in a folder; '' for visuals without one"
-    ranked = []
+    found = []
     for home in sorted(Path(folder).glob("*/")):
-        manifest = captioner_manifest(home)
-        if manifest is None or part not in manifest["parts"]:
-            continue
-        entry = manifest["parts"][part]
-        rows = read_lines(home / f"{part}.jsonl")
-        described = Described(
-            list(ids),
-            [rows.get(visual_id, {}).get("text", "") for visual_id in ids],
-            manifest["name"],
-            home.name,
-            missing=sum(visual_id not in rows for visual_id in ids),
-            pictures=entry.get("pictures", ""),
-            folder=home,
-        )
-        rank = (not described.missing, 2 * len(described.failed) < len(ids), entry.get("finished") or "")
-        ranked.append((rank, described))
-    ranked.sort(key=lambda pair: pair[0], reverse=True)
-    return [described for _, described in ranked]
+        manifest = captioner_manifest(home) or dict(parts={})
+        if part in manifest["parts"]:
+            entry = manifest["parts"][part]
+            rows = read_lines(home / f"{part}.jsonl")
+            texts = [rows.get(visual_id, {}).get("text", "") for visual_id in ids]
+            missing = sum(visual_id not in rows for visual_id in ids)
+            described = Described(list(ids), texts, manifest["name"], home.name, 0, missing, folder=home)
+            described.pictures = entry.get("pictures", "")
+            found.append((not missing, 2 * len(described.failed) < len(ids), entry.get("finished") or "", described))
+    return [described for *_, described in sorted(found, key=lambda row: row[:3], reverse=True)]
 
 # %% ../../nbs/1_corpora/1_core/40_descriptions.ipynb #034bdd50
 def describe_split(

@@ -19,7 +19,7 @@ from scipy.sparse.csgraph import connected_components
 
 from .catalog import Corpus
 from .visuals import Visuals
-from ..foundation import Caption, LabError
+from ..foundation import Caption, expect
 from ..presets import read_json
 from ..storage import write_json
 
@@ -115,64 +115,47 @@ def divide(
     "Divide a corpus into parts"
     languages = tuple(languages or corpus.languages)
     corpus.check(corpus.splits[0], *languages)
-    if min(shares.values()) <= 0 or abs(sum(shares.values()) - 1) > 1e-9:
-        raise LabError(f"shares {dict(shares)}", "positive shares with the sum 1", "Correct them.")
+    valid = min(shares.values()) > 0 and abs(sum(shares.values()) - 1) < 1e-9
+    expect(valid, f"shares {dict(shares)}", "positive shares with the sum 1", "Correct them.")
     captions = _all_captions(corpus, languages)
-    captioned = [{caption.visual_id for caption in some} for some in captions.values()]
-    in_all_languages = set.intersection(*captioned)
-    all_ids = [visual_id for split in corpus.splits for visual_id in corpus.visuals(split).ids]
-    ids = [visual_id for visual_id in all_ids if visual_id in in_all_languages]
-    if len(set(ids)) < len(ids):
-        raise LabError(
-            f"{corpus.name}, with a visual in two splits", "every visual once", "Use a corpus with disjoint splits."
-        )
+    captioned = set.intersection(*({caption.visual_id for caption in some} for some in captions.values()))
+    ids = [visual_id for split in corpus.splits for visual_id in corpus.visuals(split).ids if visual_id in captioned]
+    given = f"{corpus.name}, with a visual in two splits"
+    expect(len(set(ids)) == len(ids), given, "every visual once", "Use a corpus with disjoint splits.")
     group_of = _groups(ids, captions)
     groups = [np.flatnonzero(group_of == group) for group in range(group_of.max() + 1)] if ids else []
-    if len(groups) < len(shares):
-        raise LabError(
-            f"{len(ids)} visuals of {corpus.name} with captions in all of {', '.join(languages)}, "
-            f"in {len(groups)} groups",
-            f"at least {len(shares)} groups, one per part",
-            "Choose fewer languages.",
-        )
+    given = (
+        f"{len(ids)} visuals of {corpus.name} with captions in all of {', '.join(languages)}, in {len(groups)} groups"
+    )
+    expect(len(groups) >= len(shares), given, f"at least {len(shares)}, one per part", "Choose fewer languages.")
     part_of = _assign(groups, len(ids), shares, single, seed)
     parts = {name: [visual_id for visual_id, part in zip(ids, part_of) if part == name] for name in shares}
     return Division(corpus.name, languages, seed, parts, _captions_checksum(captions))
 
 # %% ../../nbs/1_corpora/1_core/60_division.ipynb #4bce1177
+_AGAIN = "Divide the corpus again: `divide`."
+
+
 def check_division(
     division: Division,  # of the corpus
     corpus: Corpus,  # the whole corpus
 ) -> None:
     "Raise an error if the captions changed, or if a visual or caption is in two parts"
     captions = _all_captions(corpus, division.languages)
-    next_step = "Divide the corpus again: `divide`."
-    if _captions_checksum(captions) != division.captions:
-        raise LabError(
-            f"a division of {division.corpus} with other captions than {corpus.name} has now",
-            "the captions of the division",
-            next_step,
-        )
+    given = f"a division of {division.corpus} with other captions than {corpus.name} has now"
+    expect(_captions_checksum(captions) == division.captions, given, "the captions of the division", _AGAIN)
     part_of = {visual_id: part for part, ids in division.parts.items() for visual_id in ids}
-    known = {visual_id for split in corpus.splits for visual_id in corpus.visuals(split).ids}
-    unknown = sorted(set(part_of) - known)
-    if unknown:
-        raise LabError(
-            f"{len(unknown)} visuals that {corpus.name} does not have, such as {unknown[0]!r}",
-            "visuals of the corpus",
-            next_step,
-        )
-    n_visuals = sum(len(ids) for ids in division.parts.values())
-    if len(part_of) < n_visuals:
-        raise LabError(f"{n_visuals - len(part_of)} visuals in two parts", "every visual once", next_step)
-    for language, captions_of_language in captions.items():
-        part_of_text: dict[str, str] = {}
-        for caption in captions_of_language:
-            part = part_of.get(caption.visual_id)
-            if part is not None and part_of_text.setdefault(caption.text.casefold(), part) != part:
-                raise LabError(
-                    f"the caption {caption.text!r} ({language}) in two parts", "every caption in one part", next_step
-                )
+    unknown = set(part_of) - {visual_id for split in corpus.splits for visual_id in corpus.visuals(split).ids}
+    given = f"{len(unknown)} visuals that {corpus.name} does not have, such as {min(unknown, default='')!r}"
+    expect(not unknown, given, "visuals of the corpus", _AGAIN)
+    n_twice = sum(map(len, division.parts.values())) - len(part_of)
+    expect(not n_twice, f"{n_twice} visuals in two parts", "every visual once", _AGAIN)
+    part_of_text: dict[tuple[str, str], str] = {}
+    for caption in [c for some in captions.values() for c in some if c.visual_id in part_of]:
+        part = part_of[caption.visual_id]
+        first = part_of_text.setdefault((caption.language, caption.text.casefold()), part)
+        given = f"the caption {caption.text!r} ({caption.language}) in two parts"
+        expect(first == part, given, "every caption in one part", _AGAIN)
 
 
 def write_division(
@@ -188,8 +171,7 @@ def read_division(
     corpus: Corpus,  # the whole corpus
 ) -> Division:
     "Read a division and check it against its corpus"
-    next_step = "Divide the corpus again: `divide`."
-    division = read_json(path, Division, "a file that `write_division` wrote", next_step)
+    division = read_json(path, Division, "a file that `write_division` wrote", _AGAIN)
     check_division(division, corpus)
     return division
 

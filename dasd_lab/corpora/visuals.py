@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from ..foundation import LabError
+from ..foundation import LabError, expect
 
 # %% ../../nbs/1_corpora/1_core/20_visuals.ipynb #2bcff1d8
 MAX_PIXELS = 120_000_000  # larger images are rejected before decoding
@@ -27,46 +27,32 @@ PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".
 def _from_array(array: np.ndarray) -> Image.Image:
     if array.ndim == 2:
         array = array[..., None].repeat(3, -1)
-    if array.ndim != 3 or array.shape[-1] not in (3, 4) or 0 in array.shape:
-        raise LabError(
-            f"an array of shape {list(array.shape)}",
-            "[H, W, 3], channels last",
-            "Transpose it, or take one image of the batch.",
-        )
+    has_channels = array.ndim == 3 and array.shape[-1] in (3, 4) and 0 not in array.shape
+    given, next_step = f"an array of shape {list(array.shape)}", "Transpose it, or take one image of the batch."
+    expect(has_channels, given, "[H, W, 3], channels last", next_step)
     if array.dtype != np.uint8:
-        if array.dtype.kind != "f" or not np.isfinite(array).all() or array.min() < 0 or array.max() > 1:
-            raise LabError(
-                f"an array of {array.dtype} from {array.min()} to {array.max()}",
-                "bytes 0…255, or floats 0…1",
-                "Scale it.",
-            )
+        low, high = array.min(), array.max()
+        valid = array.dtype.kind == "f" and low >= 0 and high <= 1  # False for NaN
+        expect(valid, f"an array of {array.dtype} from {low} to {high}", "bytes 0…255, or floats 0…1", "Scale it.")
         array = (array * 255).round().astype(np.uint8)
     return Image.fromarray(np.ascontiguousarray(array))
 
 # %% ../../nbs/1_corpora/1_core/20_visuals.ipynb #1dde4a64
 def _open(source: str | Path | bytes, name: str) -> Image.Image:
-    if isinstance(source, (bytes, bytearray)):
-        source = io.BytesIO(source)
+    is_path = isinstance(source, (str, Path))
+    expect(not is_path or Path(source).is_file(), f"no file {name}", "an image file", "Check the path.")
     try:
-        if isinstance(source, (str, Path)) and not Path(source).is_file():
-            raise LabError(f"no file {name}", "an image file", "Check the path.")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            return Image.open(source)
+            return Image.open(io.BytesIO(source) if isinstance(source, (bytes, bytearray)) else source)
     except UnidentifiedImageError:
         raise LabError(f"{name} is not an image", "an image such as PNG, JPEG or WebP", "Check the file.") from None
     except Image.DecompressionBombError:
-        raise LabError(
-            f"{name} is larger than {MAX_PIXELS // 10**6} million pixels", "a smaller image", "Scale it down first."
-        ) from None
-    except LabError:
-        raise
+        given = f"{name} is larger than {MAX_PIXELS // 10**6} million pixels"
+        raise LabError(given, "a smaller image", "Scale it down first.") from None
     except Exception as e:  # decoders raise errors of any kind
-        raise LabError(
-            f"{name} cannot be opened ({getattr(e, 'strerror', None) or e})",
-            "a readable image file",
-            "Check the file and its permissions.",
-        ) from None
+        given = f"{name} cannot be opened ({getattr(e, 'strerror', None) or e})"
+        raise LabError(given, "a readable image file", "Check the file and its permissions.") from None
 
 
 _ORIENTATION = 0x112  # EXIF tag
@@ -94,48 +80,34 @@ def _as_rgb(image: Image.Image) -> Image.Image:
     if "A" in image.mode or "transparency" in image.info:
         image = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
-    image.load()
     return image.convert("RGB")
 
 # %% ../../nbs/1_corpora/1_core/20_visuals.ipynb #54fa4e05
-def _source_name(source) -> str:
-    "Name of an image source in error messages"
-    if isinstance(source, (str, Path)):
-        return str(source)[:200]
-    if hasattr(source, "read"):
-        return str(getattr(source, "name", ""))[:200]
-    return f"a {type(source).__name__}"
-
-
 def read_picture(
     source,  # path, open file, bytes, PIL.Image or array [H, W, 3]
     max_side: int = 2048,  # larger images are scaled down to it, in pixels
 ) -> Image.Image:  # RGB
     "Read an image from any source"
-    name = _source_name(source)
+    is_path, is_file = isinstance(source, (str, Path)), hasattr(source, "read")
+    name = str(source if is_path else getattr(source, "name", "") if is_file else f"a {type(source).__name__}")[:200]
     if isinstance(source, np.ndarray):
         image = _from_array(source)
     elif isinstance(source, Image.Image):
         image = source
-    elif isinstance(source, (str, Path, bytes, bytearray)) or hasattr(source, "read"):
+    elif is_path or is_file or isinstance(source, (bytes, bytearray)):
         image = _open(source, name)
     else:
         raise LabError(name, "a path, an open file, bytes, PIL.Image or array [H, W, 3]", "Convert it.")
-    if image.width * image.height > MAX_PIXELS:
-        raise LabError(
-            f"{name}: {image.width} x {image.height} pixels",
-            f"at most {MAX_PIXELS // 10**6} million",
-            "Scale it down first.",
-        )
+    given, expected = f"{name}: {image.width} x {image.height} pixels", f"at most {MAX_PIXELS // 10**6} million"
+    expect(image.width * image.height <= MAX_PIXELS, given, expected, "Scale it down first.")
     try:
         if image.format == "JPEG":
             image.draft("RGB", (max_side, max_side))
         image = _as_rgb(_upright(image))
         image.thumbnail((max_side, max_side), Image.Resampling.LANCZOS)
     except Exception as e:  # decoders raise errors of any kind
-        raise LabError(
-            f"{name} cannot be read to its end ({e})", "a complete image", "Download or export it again."
-        ) from None
+        given = f"{name} cannot be read to its end ({e})"
+        raise LabError(given, "a complete image", "Download or export it again.") from None
     return image
 
 # %% ../../nbs/1_corpora/1_core/20_visuals.ipynb #1c805d10

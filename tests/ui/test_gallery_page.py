@@ -377,20 +377,6 @@ def hold(route):
     "Leave a request unanswered"
 
 
-def test_dropped_and_pasted_images(at, visit):
-    p = visit(at)
-    blue = list(png("blue", 3)["buffer"])
-    p.evaluate(GIVE, [blue, "dragover"])
-    assert p.locator("body.dropping").count() == 1
-    p.evaluate(GIVE, [blue, "drop"])
-    shown(p, "blue-03.png")
-    assert p.locator("body.dropping").count() == 0
-    p.evaluate(GIVE, [list(png("red", 4)["buffer"]), "paste"])
-    shown(p, "red-04.png")
-    p.evaluate(GIVE_SVG)
-    shown(p, "green-00.png")  # the browser converts formats that the service does not read
-
-
 def show_more(p, n: int) -> list[str]:
     p.locator("#more").click()
     p.locator("#hits > li").nth(n - 1).wait_for()
@@ -498,21 +484,6 @@ def test_filters(at, kept, visit):
     p.locator("#message", has_text="check the numbers").wait_for()
 
 
-def test_filters_in_the_address(at, kept, visit):
-    p = visit(at + '?q=gelb&where={"shade":{"from":3,"to":4},"colour":{"starts":"gr"},"light":false}')
-    p.locator("#status", has_text="No image matches").wait_for()
-    assert p.locator("#active").inner_text() == "(3 set)"
-    assert p.locator("[data-column=light] [name=pick]").input_value() == "false"
-    assert p.locator("[data-column=colour] [name=text]").input_value() == "gr"
-    # a condition that no field can show is kept
-    p = visit(at + '?q=gelb&where={"shade":{"not":[0,1]},"colour":"yellow"}')
-    first = kept.search("gelb", "en", k=1, where=dict(shade={"not": [0, 1]}, colour="yellow")).ids[0]
-    assert first in shown(p, first) and p.locator("#other").inner_text() == '{"shade":{"not":[0,1]}}'
-    assert p.locator("[data-column=colour] [name=text]").input_value() == "yellow"
-    ask(p, "gelb und gelb", first)
-    assert where(p)["where"] == '{"shade":{"not":[0,1]},"colour":["yellow"]}'
-
-
 def test_messages_of_errors(at, visit):
     p = visit(at + '?q=rot&where={"nope":1}', "de-DE", expected=["status of 400"])
     message = p.locator("#message").inner_text()
@@ -529,20 +500,6 @@ def test_messages_of_errors(at, visit):
     p.locator("#message", has_text="not an image").wait_for()
     p.locator("#picture").set_input_files(dict(name="x.heic", mimeType="image/heic", buffer=b"no picture"))
     p.locator("#message", has_text="nicht als Bild").wait_for()
-
-
-def test_messages_of_failed_requests(at, visit):
-    p = visit(at, expected=["status of 429", "status of 504", "ERR_FAILED"])
-    p.locator("#q").fill("rot")
-    for handler, message in (
-        (lambda r: r.fulfill(status=429, headers={"retry-after": "7"}, json=dict(error="x")), "try again in 7 s"),
-        (lambda r: r.fulfill(status=504, json=dict(error="x")), "took too long"),
-        (lambda r: r.abort(), "cannot be reached"),
-    ):
-        p.route("**/api/search*", handler)
-        p.locator("#go").click()
-        p.locator("#message", has_text=message).wait_for()
-        p.unroute("**/api/search*")
 
 
 def test_a_new_search_cancels_the_current_one(at, visit):
@@ -617,37 +574,6 @@ def test_the_token(served, visit):
     p.locator("#token").wait_for()  # the cookie has expired
 
 
-def test_by_keyboard_alone(at, visit):
-    p = visit(at)
-
-    def active():
-        return p.evaluate("document.activeElement.id || document.activeElement.className")
-
-    p.evaluate("document.activeElement.blur()")
-    p.keyboard.press("/")
-    assert active() == "q" and p.locator("#q").input_value() == ""
-    p.keyboard.type("rot/blau")
-    p.keyboard.press("Enter")
-    shown(p)
-    assert p.locator("#q").input_value() == "rot/blau"
-    for _ in range(12):
-        p.keyboard.press("Tab")
-        if active() == "hit":
-            break
-        assert p.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none", active()
-    assert active() == "hit"
-    p.keyboard.press("Tab")
-    second = p.evaluate("document.activeElement.parentElement.dataset.id")
-    p.keyboard.press("Enter")
-    p.locator("#one[open]").wait_for()
-    assert p.locator("#name").inner_text() == second
-    p.keyboard.press("Escape")
-    p.locator("#one").wait_for(state="hidden")
-    assert p.evaluate("document.activeElement.parentElement.dataset.id") == second
-    assert p.locator("#status").get_attribute("aria-live") == "polite"
-    assert p.locator("#message").get_attribute("role") == "alert" and p.locator("h1").count() == 1
-
-
 class Keyboard:
     "A page that is used with the keyboard"
 
@@ -701,19 +627,6 @@ def test_the_keyboard_focus_after_each_action(served, visit):
     assert keyboard.focused() == "status"
     p.keyboard.press("Tab")
     assert keyboard.focused() == "blue-03.png"
-
-
-def test_a_cancelled_search_shows_no_message(at, visit):
-    p = visit(at + "?q=blau")
-    shown(p, "blue-00.png")
-    p.route("**/api/search?*text=rot*", hold)
-    p.locator("#q").fill("rot")
-    p.locator("#q").press("Enter")
-    p.locator("#hits[aria-busy]").wait_for()
-    p.locator("#q").fill("")
-    p.locator("#q").press("Enter")
-    p.locator("#hits:not([aria-busy])").wait_for(state="attached")
-    assert p.locator("#message").inner_text().startswith("Enter a description")
 
 
 def test_nothing_of_the_data_is_read_as_html(visit, served):

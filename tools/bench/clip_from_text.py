@@ -6,7 +6,6 @@ Leaves what `dasd-lab weights get clip-vit-b-32` and `weights get mbert` leave (
 those of the random weights), then runs the command `dasd-lab train dasd.clip_from_text` with few steps, and times each
 step. Time and memory do not depend on the values of the weights; recall does, and is not measured."""
 
-import argparse
 import json
 import os
 import platform
@@ -19,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from measuring import arguments, keep
 from tokenizers import AddedToken
 
 from dasd_lab.backbone.open_clip import registry_config
@@ -28,7 +28,7 @@ from dasd_lab.backbone.weights import CATALOGUE, import_weights
 from dasd_lab.cli import main
 from dasd_lab.corpora.own.parallel import read_parallel
 from dasd_lab.presets import load_preset
-from dasd_lab.storage import sha256, write_json, write_tensors
+from dasd_lab.storage import sha256, write_tensors
 from dasd_lab.training import runs
 
 PRESET = "dasd.clip_from_text"
@@ -77,7 +77,6 @@ def timed_steps() -> list[tuple[float, float]]:  # filled while training: wall a
 
 def measure(captions: str, language: str, steps: int, threads: int) -> dict:
     "Figures of a short run"
-    torch.set_num_threads(threads)
     pairs = read_parallel(Path(captions), language, recognise=False).pairs
     with tempfile.TemporaryDirectory() as d:
         os.environ["DASD_LAB_WEIGHTS"] = f"{d}/weights"
@@ -109,14 +108,7 @@ def measure(captions: str, language: str, steps: int, threads: int) -> dict:
 
 
 if __name__ == "__main__":
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--captions", required=True)
-    p.add_argument("--languages", default="de")
-    p.add_argument("--steps", type=int, default=8)
-    p.add_argument("--threads", type=int, default=1)
-    p.add_argument("--json", type=Path)
-    a = p.parse_args()
+    options = dict(captions=dict(required=True), languages=dict(default="de"), steps=dict(type=int, default=8))
+    a = arguments(__doc__, **options)
     found = measure(a.captions, a.languages, a.steps, a.threads)
-    print(json.dumps(found, indent=1))
-    if a.json:
-        write_json(found, a.json)
+    keep(a, found, [dict(figure=name, value=str(value)) for name, value in found.items()])

@@ -11,20 +11,16 @@ with the plain tower at the same length. Memory is counted, not measured: weight
 from their shapes, and what autograd keeps of a batch between the two passes from the storages that it holds, each
 once."""
 
-import argparse
 import gc
-import platform
 import statistics
-import time
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numpy as np
 import torch
+from measuring import arguments, in_turn, keep, ratio, shown
 
 from dasd_lab.backbone.towers import attention, build_clip
 from dasd_lab.presets import load_preset, vary
-from dasd_lab.storage import write_json
 from dasd_lab.training.advice import kept_bytes, state_bytes
 from dasd_lab.training.optimizers import make_optimizers
 from dasd_lab.training.parameters import tower_config
@@ -86,13 +82,13 @@ class Made:
         self.optimizers = make_optimizers(self.method, self.stage)
         self.turn = CriticTurn(self.method.critic, self.stage.critic)
         self.point = p
+        self.steps = -1
 
-    def step(self, i: int) -> None:
+    def step(self) -> None:
         p = self.point
-        batch = random_batch(self.method, p.batch, p.length)
-        train_step(
-            self.method, self.stage, self.optimizers, batch | dict(language=CODES[i % p.languages]), i, self.turn
-        )
+        self.steps += 1
+        batch = random_batch(self.method, p.batch, p.length) | dict(language=CODES[self.steps % p.languages])
+        train_step(self.method, self.stage, self.optimizers, batch, self.steps % 60, self.turn)
 
     @torch.inference_mode()
     def encode(self, plain: bool) -> None:
@@ -104,11 +100,10 @@ class Made:
         else:
             m.features(batch["ids"], batch["end_index"], batch["language"], longest=p.length)
 
-    def times(self, i: int) -> tuple[float, float, float]:
-        "Seconds of a step, of the plain tower and of the method"
-        step = timed(partial(self.step, i))
-        plain = timed(partial(self.encode, True))
-        return step, plain, timed(partial(self.encode, False))
+    def calls(self, label: str) -> dict:  # label and kind → call
+        "A step, the plain tower and the method"
+        kinds = dict(step=self.step, plain=partial(self.encode, True), encode=partial(self.encode, False))
+        return {(label, kind): call for kind, call in kinds.items()}
 
     def memory(self) -> dict:  # bytes
         p = self.point
@@ -124,12 +119,6 @@ class Made:
         )
 
 
-def timed(call) -> float:  # seconds of this process's CPU time
-    began = time.process_time()
-    call()
-    return time.process_time() - began
-
-
 @torch.inference_mode()
 def pictures_per_s(repeats: int = 5, n: int = 16) -> float:
     "Decoded images that ViT-B/32 encodes in a second"
@@ -137,99 +126,44 @@ def pictures_per_s(repeats: int = 5, n: int = 16) -> float:
     x = torch.randn(n, 3, 224, 224)
     tower(x)
     with attention(x.device):
-        return n / statistics.median(timed(partial(tower, x)) for _ in range(repeats))
-
-
-def spread(values) -> dict:
-    low, middle, high = statistics.quantiles(values, n=4)
-    return dict(times=middle, quartiles=[low, high])
+        return n / statistics.median(in_turn(dict(tower=partial(tower, x)), repeats)["tower"])
 
 
 def axis(name: str, values, reference: Made, rounds: int) -> list[dict]:
     "All points of an axis and the reference, round by round"
     points = [replace(Point(), **{name: value}) for value in values]
     made = [reference if point == Point() else Made(point) for point in points]
-    rows = []
+    calls = reference.calls("reference")
+    for value, m in zip(values, made):
+        calls |= m.calls(value)
     with attention(torch.device("cpu")):
-        for i in range(-1, rounds):  # the first round is a warm-up
-            row = [m.times(i % 60) for m in (reference, *made)]
-            if i >= 0:
-                rows.append(row)
+        took = in_turn(calls, rounds)
         memory = [m.memory() for m in made]
-    s = np.array(rows)  # [rounds, 1 + points, (step, plain tower, DASD)]
-    return [
-        dict(
-            value=v,
-            step=spread(s[:, j, 0] / s[:, 0, 0]),
-            encode=spread(s[:, j, 2] / s[:, 0, 2]),
-            of_plain=spread(s[:, j, 2] / s[:, j, 1]),
-            step_s=float(np.median(s[:, j, 0])),
-            encode_s=float(np.median(s[:, j, 2])),
-            plain_s=float(np.median(s[:, j, 1])),
-            memory=memory[j - 1],
-        )
-        for j, v in enumerate(values, 1)
-    ]
+    rows = []
+    for value, bytes_of in zip(values, memory):
+        seconds = {kind: took[value, kind] for kind in ("step", "encode", "plain")}
+        row = {kind: ratio(seconds[kind], took["reference", kind]) for kind in ("step", "encode")}
+        row |= dict(of_plain=ratio(seconds["encode"], seconds["plain"]), memory=bytes_of)
+        rows.append(dict(value=value) | row | {f"{kind}_s": statistics.median(s) for kind, s in seconds.items()})
+    return rows
 
 
-def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--rounds", type=int, default=5)
-    p.add_argument("--threads", type=int, default=1)
-    p.add_argument("--json", metavar="FILE")
-    p.add_argument("--axis", nargs="*", choices=list(AXES), default=list(AXES))
-    p.add_argument("--tiny", action="store_true", help="few small points: does it run?")
-    a = p.parse_args()
-    torch.set_num_threads(a.threads)
+def main() -> None:
+    a = arguments(__doc__, 5, axis=dict(nargs="*", choices=list(AXES)))
     axes = SMALL if a.tiny else AXES
     reference = Made(Point())
     measured = {}
-    for name in a.axis:
+    for name in a.axis or axes:
         measured[name] = axis(name, axes[name], reference, a.rounds)
         gc.collect()
-    facts = dict(
-        machine=platform.machine(),
-        threads=a.threads,
-        torch=torch.__version__,
-        rounds=a.rounds,
-        preset=PRESET,
-        pictures_per_s=None if a.tiny else pictures_per_s(),
-        reference=vars(Point()) | reference_times(measured),
-    )
-    print_report(facts, measured)
-    if a.json:
-        write_json(facts | dict(axes=measured), a.json)
-
-
-def reference_times(measured: dict[str, list[dict]]) -> dict:
-    "Median seconds of the rows at the reference point"
-    rows = [row for axis_rows in measured.values() for row in axis_rows]
-    at_reference = []
-    for name, axis_rows in measured.items():
-        at_reference += [row for row in axis_rows if row["value"] == getattr(Point(), name)]
-    names = ("step_s", "encode_s", "plain_s")
-    return {n: statistics.median(row[n] for row in at_reference or rows) for n in names}
-
-
-def print_report(facts: dict, measured: dict[str, list[dict]]) -> None:
-    print(
-        f"{facts['threads']} thread(s), torch {torch.__version__}, {platform.machine()}; medians of {facts['rounds']} "
-        f"rounds [quartiles]; the reference takes {1e3 * facts['reference']['step_s']:.0f} ms a step\n"
-    )
-    print("| | | step | encoding | of the plain tower | kept of a batch | weights, gradients, averages |")
-    print("|---|---|---:|---:|---:|---:|---:|")
-
-    def ratio(s):
-        return f"× {s['times']:.2f} [{s['quartiles'][0]:.2f}–{s['quartiles'][1]:.2f}]"
-
-    for name, rows in measured.items():
-        for row in rows:
-            memory = row["memory"]
-            state = memory["weights"] + memory["gradients"] + memory["optimizer"]
-            print(
-                f"| {name} | {row['value']} | {ratio(row['step'])} | {ratio(row['encode'])} | {ratio(row['of_plain'])} "
-                f"| {memory['batch'] / 1e6:,.0f} MB | {state / 1e6:,.0f} MB |"
-            )
+    at_reference = [row for name, rows in measured.items() for row in rows if row["value"] == getattr(Point(), name)]
+    at_reference = at_reference or [row for rows in measured.values() for row in rows]
+    times = {n: statistics.median(row[n] for row in at_reference) for n in ("step_s", "encode_s", "plain_s")}
+    facts = dict(preset=PRESET, reference=vars(Point()) | times, axes=measured)
+    facts |= dict(pictures_per_s=None if a.tiny else pictures_per_s())
+    ratios = ("step", "encode", "of_plain")
+    rows = [dict(axis=n, value=r["value"]) | {k: shown(r[k]) for k in ratios} for n in measured for r in measured[n]]
+    keep(a, facts, rows)
 
 
 if __name__ == "__main__":

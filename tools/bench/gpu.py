@@ -30,11 +30,13 @@ from itertools import product
 
 import numpy as np
 import torch
+from measuring import ratio
 from plain_step import CONTEXT, PlainStep
 from train_step import LANGUAGES, TINY, caption_lengths, compared_preset, methods
 
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.backbone.towers import attention, build_clip
+from dasd_lab.commands.arguments import text_table
 from dasd_lab.storage import write_json
 from dasd_lab.training.graphs import Recorder
 from dasd_lab.training.optimizers import make_optimizers
@@ -266,8 +268,8 @@ def one_mode(name: str, ours: Ours, plains: dict, batches, s: Sizes, clock: Cloc
         rounds.append(seconds)
     beside = {}
     for i, precision in enumerate(plains):
-        low, middle, high = statistics.quantiles([r[i] / r[-1] for r in rounds], n=4)
-        beside[precision] = dict(plain_s=statistics.median(r[i] for r in rounds), times=middle, quartiles=[low, high])
+        found = ratio([r[i] for r in rounds], [r[-1] for r in rounds])
+        beside[precision] = dict(plain_s=statistics.median(r[i] for r in rounds)) | found
     return dict(
         mode=name,
         step_s=statistics.median(r[-1] for r in rounds),
@@ -372,11 +374,6 @@ def summary(stages: list[dict]) -> list[dict]:
     return rows
 
 
-def meets_targets(row: dict) -> bool:
-    small_enough = row["memory"] is None or row["memory"] <= WANTED["memory"]
-    return row["minutes"] <= WANTED["minutes"] and row["times"] >= WANTED["times"] and small_enough
-
-
 def free_memory(device) -> None:
     "Let go of what the last mode held"
     gc.collect()
@@ -387,25 +384,6 @@ def free_memory(device) -> None:
 
 def say(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
-
-
-def print_head() -> None:
-    print("| mode | plain step in | schedule | plain ÷ it | peak memory | warming up | |")
-    print("|---|---|---:|---:|---:|---:|---|")
-
-
-def print_rows(rows: list[dict]) -> None:
-    for row in rows:
-        if "failed" in row:
-            print(f"| {row['mode']} | {row['plain']} | failed: {row['failed']} | | | | |")
-            continue
-        memory = "–" if row["memory"] is None else format(row["memory"], ".0%")
-        note = f"{row['waits']}, on target" if meets_targets(row) else row["waits"]
-        print(
-            f"| {row['mode']} | {row['plain']} | {row['minutes']:.1f} min (plain {row['plain_minutes']:.0f}) "
-            f"| × {row['times']:.1f} | {memory} | {row['warm_s']:.0f} s | {note} |",
-            flush=True,
-        )
 
 
 def main() -> int:
@@ -438,9 +416,6 @@ def main() -> int:
         measurements.append(StageMeasurement(preset, cfg, replace(stage, batch_size=s.batch), s, device, a.workers))
         measurements[-1].measure_plain()
         say(f"the plain step of {stage.name} is ready")
-    n_steps = sum(m.stage.steps for m in measurements)
-    print(f"{name}, torch {torch.__version__}, batches of {s.batch}, {n_steps:,} steps\n")
-    print_head()
     for mode in [m.strip() for m in a.modes.split(";")]:
         for measurement in measurements:
             measurement.measure_mode(mode)
@@ -448,7 +423,7 @@ def main() -> int:
             say(f"{mode}, {measurement.stage.name}: {measurement.rows[-1]}")
         stages = [measurement.report() for measurement in measurements]
         rows = summary(stages)
-        print_rows([row for row in rows if row["mode"] == mode])
+        print(text_table([row for row in rows if row["mode"] == mode]), flush=True)
         if a.json:  # after every mode, so that what was measured is kept if the time is over
             write_json(about | dict(stages=stages, summary=rows), a.json)
     return 0

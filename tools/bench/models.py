@@ -5,20 +5,16 @@
 The shipped models are those in `data/weights`. Models of the catalogue are built with random weights of the real shape,
 which cost the same. One thread, processor time, and the shortest of several calls."""
 
-import argparse
 import gc
-import platform
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import torch
+from measuring import arguments, in_turn, keep
 
 from dasd_lab.backbone.open_clip import ENCODERS, registry_config
 from dasd_lab.backbone.towers import build
 from dasd_lab.backbone.weights import CATALOGUE, two_towers
 from dasd_lab.multilingual import Multilingual
-from dasd_lab.storage import write_json
 from dasd_lab.training.recipes import load_run
 
 QUERY = "zwei Hunde rennen durch den Schnee"
@@ -58,24 +54,13 @@ def catalogue_parts(name: str) -> Parts:
     return count, lambda: model.encode_image(pixels), lambda: text.encode_ids(ids, end)
 
 
-def cpu_ms(call: Callable[[], object]) -> float:
-    "Processor time of a call"
-    began = time.process_time()
-    call()
-    return 1000 * (time.process_time() - began)
-
-
 @torch.inference_mode()
 def measured(parts: Parts, rounds: int) -> dict:
     "Parameters, memory and times of a model"
     parameters, image, query = parts
-    image(), query()  # the first call sets up
-    return dict(
-        parameters=parameters,
-        weights_MB=round(4 * parameters / 1e6),
-        image_cpu_ms=round(min(cpu_ms(image) for _ in range(rounds)), 2),
-        query_cpu_ms=round(min(cpu_ms(query) for _ in range(rounds)), 2),
-    )
+    took = in_turn(dict(image=image, query=query), rounds)
+    times = {f"{name}_cpu_ms": round(1000 * min(values), 2) for name, values in took.items()}
+    return dict(parameters=parameters, weights_MB=round(4 * parameters / 1e6)) | times
 
 
 def rows(rounds: int) -> Iterator[tuple[str, dict]]:
@@ -90,22 +75,10 @@ def rows(rounds: int) -> Iterator[tuple[str, dict]]:
 
 
 def main() -> None:
-    "The command line"
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--json", type=Path)
-    args = parser.parse_args()
-    torch.set_num_threads(1)
-    found = {}
-    for name, row in rows(args.rounds):
-        found[name] = row
-        print(f"{name:24}", "  ".join(f"{key} {value:,}" for key, value in row.items()))
-    if args.json:
-        command = f"python tools/bench/models.py --json {args.json}"
-        stated = dict(
-            command=command, machine=platform.machine(), torch=torch.__version__, threads=1, rounds=args.rounds
-        )
-        write_json(stated | dict(models=found), args.json)
+    a = arguments(__doc__)
+    found = dict(rows(a.rounds))
+    command = f"python tools/bench/models.py --json {a.json}"
+    keep(a, dict(command=command, models=found), [dict(model=name, **row) for name, row in found.items()])
 
 
 if __name__ == "__main__":

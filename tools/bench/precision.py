@@ -16,19 +16,18 @@ trained in both precisions from three seeds with few steps, evaluated in float32
 
 Both parts are kept in one file; a run replaces its own part."""
 
-import argparse
 import json
 import os
-import platform
 import statistics
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
+from measuring import arguments, in_turn, keep, ratio, seconds, shown, spread
 from PIL import Image
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
@@ -59,13 +58,6 @@ PRODUCTS = "aten::addmm", "aten::mm", "aten::bmm", "aten::baddbmm"
 CONVERSIONS = "aten::copy_", "aten::_to_copy", "aten::to"
 
 
-def cpu_seconds(call: Callable[[], object]) -> float:
-    "Processor time of a call, all threads together"
-    began = time.process_time()
-    call()
-    return time.process_time() - began
-
-
 class Limit:
     "Products of square matrices"
 
@@ -75,7 +67,7 @@ class Limit:
 
     def __call__(self, precision: str) -> float:  # operations a second
         a, b = self.matrices[precision]
-        return self.operations / min(cpu_seconds(lambda: a @ b) for _ in range(3))
+        return self.operations / min(seconds(lambda: a @ b) for _ in range(3))
 
 
 def drawn(folder: Path, n: int) -> list[Path]:
@@ -125,11 +117,6 @@ class Work:
         }
 
 
-def quartiles(values) -> dict:
-    low, middle, high = statistics.quantiles(values, n=4)
-    return dict(median=middle, quartiles=[low, high])
-
-
 def step_operations(work: Work) -> int:
     "Floating-point operations of the matrix products of a step, forwards and backwards"
     with FlopCounterMode(display=False) as counter:
@@ -154,30 +141,23 @@ def times(rounds: int, tiny: bool) -> dict:
     limit = Limit(128 if tiny else 1024)
     with tempfile.TemporaryDirectory() as folder:
         work = Work(Path(folder), tiny)
-        took: dict[tuple[str, str], list[float]] = defaultdict(list)
-        limits: dict[str, list[float]] = defaultdict(list)
-        for i in range(rounds + 1):
-            for name, (call, _) in work.calls.items():
-                for precision in PRECISIONS if i % 2 else PRECISIONS[::-1]:
-                    if call == work.step:
-                        limits[precision].append(limit(precision))
-                    took[name, precision].append(cpu_seconds(lambda: call(precision)))
-        step_name = next(iter(work.calls))
+        calls = {(name, p): partial(call, p) for name, (call, _) in work.calls.items() for p in PRECISIONS}
+        took = in_turn(calls, rounds)
         operations = step_operations(work)
         rows = []
         for name, (_, n) in work.calls.items():
-            seconds = {p: took[name, p][1:] for p in PRECISIONS}  # the first round warms up
-            per_s = {p: n / statistics.median(s) for p, s in seconds.items()}
-            rows.append(dict(row=name, per_s=per_s, times=quartiles([a / b for a, b in zip(*seconds.values())])))
+            per_s = {p: n / statistics.median(took[name, p]) for p in PRECISIONS}
+            rows.append(dict(row=name, per_s=per_s, times=ratio(*(took[name, p] for p in PRECISIONS), "median")))
         share = {}
         for precision in PRECISIONS:
-            pairs = zip(took[step_name, precision][1:], limits[precision][1:])
+            most = statistics.median(limit(precision) for _ in range(rounds))
+            steps = took[next(iter(work.calls)), precision]
             share[precision] = dict(
-                limit_gflops=statistics.median(limits[precision][1:]) / 1e9,
-                of_limit=quartiles([operations / seconds / most for seconds, most in pairs]),
+                limit_gflops=most / 1e9,
+                of_limit=spread([operations / s / most for s in steps]),
                 parts=parts_of_a_step(work, precision),
             )
-    return dict(rounds=rounds, operations_of_a_step=operations, rows=rows, step=share)
+    return dict(operations_of_a_step=operations, rows=rows, step=share)
 
 
 def recall_of_encoders() -> dict[str, dict[str, float]]:  # field → precision → mean recall
@@ -219,51 +199,22 @@ def recall_of_training(steps=STEPS, seeds=SEEDS) -> dict[str, dict[str, float]]:
     return found
 
 
-def points(found: dict[str, dict[str, float]]) -> list[float]:
-    "bf16 minus float32 of every row, in points"
-    return [100 * (row["bf16"] - row["float32"]) for row in found.values()]
-
-
-def print_times(report: dict) -> None:
-    print("| | float32 a second | bf16 a second | bf16 ÷ float32 |\n|---|---:|---:|---:|")
-    for row in report["rows"]:
-        low, high = row["times"]["quartiles"]
-        float32, bf16 = (format(row["per_s"][p], ",.1f") for p in PRECISIONS)
-        print(f"| {row['row']} | {float32} | {bf16} | × {row['times']['median']:.2f} [{low:.2f}–{high:.2f}] |")
-    for precision, row in report["step"].items():
-        parts = ", ".join(f"{name} {share:.0%}" for name, share in row["parts"].items())
-        share = row["of_limit"]["median"]
-        print(f"a step in {precision}: {share:.0%} of {row['limit_gflops']:.0f} GFLOP/s; of its time {parts}")
-
-
-def print_recall(report: dict) -> None:
-    for name in ("encoders", "training"):
-        for row, values in report[name].items():
-            print(f"{name} {row}: " + ", ".join(f"{p} {100 * v:.2f} %" for p, v in values.items()))
-        print(f"{name}: bf16 minus float32 in points: {', '.join(f'{d:+.2f}' for d in points(report[name]))}")
-
-
 def main() -> None:
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--rounds", type=int, default=7)
-    p.add_argument("--recall", action="store_true", help="measure the recall instead of times")
-    p.add_argument("--json", metavar="FILE", type=Path)
-    p.add_argument("--tiny", action="store_true", help="small sizes: does it run?")
-    a = p.parse_args()
-    torch.set_num_threads(1)
-    about = dict(machine=platform.machine(), torch=torch.__version__, native_bf16=native_bf16("cpu"))
+    a = arguments(__doc__, 7, recall=dict(action="store_true", help="measure the recall instead of times"))
     command = "python tools/bench/precision.py"
     if a.recall:
         training = recall_of_training((3, 2), SEEDS[:1]) if a.tiny else recall_of_training()
         encoders = {} if a.tiny else recall_of_encoders()
         part, report = "recall", dict(command=f"{command} --recall", steps=STEPS, encoders=encoders, training=training)
-        print_recall(report)
+        rows = [dict(row=row) | values for found in (encoders, training) for row, values in found.items()]
     else:
         part, report = "times", dict(command=command, **times(a.rounds, a.tiny))
-        print_times(report)
-    if a.json:
-        known = json.loads(a.json.read_text(encoding="utf-8")) if a.json.exists() else {}
-        write_json(known | {part: about | report}, a.json)
+        rows = [dict(row=row["row"], times=shown(row["times"])) | row["per_s"] for row in report["rows"]]
+    file, a.json = a.json, None
+    report = keep(a, report | dict(native_bf16=native_bf16("cpu")), rows)
+    if file:
+        known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        write_json(known | {part: report}, file)
 
 
 if __name__ == "__main__":

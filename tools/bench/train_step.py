@@ -20,21 +20,18 @@ compared. Then all rows are timed in alternation, so other work on the machine a
 median of the ratios of all rounds to the plain step, with quartiles, and `together` is the ratio of the sums.
 Batches of similar length are drawn evenly from short to long."""
 
-import argparse
 import gc
-import platform
-import statistics
 import time
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 import torch
+from measuring import arguments, keep, ratio
 from plain_step import CONTEXT, PlainStep
 
 from dasd_lab.backbone.towers import attention
 from dasd_lab.presets import load_preset, vary
-from dasd_lab.storage import write_json
 from dasd_lab.training.optimizers import make_optimizers
 from dasd_lab.training.parameters import TowerConfig, tower_config
 from dasd_lab.training.plan import random_method
@@ -259,16 +256,11 @@ def check_exact(rows: list[Row], equal: dict) -> None:
 def table_of(rows: list[Row], equal: dict, seconds: np.ndarray) -> list[dict]:
     table = []
     for i, row in enumerate(rows):
-        entry = dict(
-            row=row.name,
-            seconds=float(np.median(seconds[0, :, i])),
-            loss_apart=equal[row.name]["loss_apart"],
-            learnt_apart=equal[row.name]["learnt_apart"],
-        )
-        for name, s in zip(("", "cpu_"), seconds):
-            low, middle, high = statistics.quantiles(s[:, 0] / s[:, i], n=4)
-            together = float(s[:, 0].sum() / s[:, i].sum())
-            entry |= {f"{name}times": middle, f"{name}quartiles": [low, high], f"{name}together": together}
+        apart = {name: equal[row.name][name] for name in ("loss_apart", "learnt_apart")}
+        entry = dict(row=row.name, seconds=float(np.median(seconds[0, :, i]))) | apart
+        for prefix, s in zip(("", "cpu_"), seconds):
+            found = ratio(s[:, 0], s[:, i]) | dict(together=float(s[:, 0].sum() / s[:, i].sum()))
+            entry |= {f"{prefix}{name}": value for name, value in found.items()}
         table.append(entry)
     return table
 
@@ -315,54 +307,16 @@ def measure(preset: dict, cfg: TowerConfig, used: int, rounds: int, batch: int, 
     )
 
 
-def print_report(report: dict, a: argparse.Namespace) -> None:
-    print(
-        f"{a.threads} thread(s), torch {torch.__version__}, {platform.machine()}; batches of {a.batch}, "
-        f"{report['mean_length']:.0f} tokens on average, longest {report['longest_random']:.0f}, of similar length "
-        f"{report['longest_similar']:.0f}; medians of {a.rounds} rounds [quartiles]\n"
-    )
-    print(
-        "| savings, one after the other | a step | plain ÷ it | in CPU time | of the sums | loss apart | learnt apart |"
-    )
-    print("|---|---:|---:|---:|---:|---:|---:|")
-
-    def ratio(row, prefix):
-        low, high = row[prefix + "quartiles"]
-        return f"× {row[prefix + 'times']:.2f} [{low:.2f}–{high:.2f}]"
-
-    for row in report["rows"]:
-        print(
-            f"| {row['row']} | {1e3 * row['seconds']:,.0f} ms | {ratio(row, '')} | {ratio(row, 'cpu_')} "
-            f"| × {row['together']:.2f} | {row['loss_apart']:.0e} | {row['learnt_apart']:.0e} |"
-        )
-
-
-def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--rounds", type=int, default=5)
-    p.add_argument("--threads", type=int, default=1)
-    p.add_argument("--batch", type=int, default=16)
-    p.add_argument("--json", metavar="FILE")
-    p.add_argument("--tiny", action="store_true", help="a tower of three small blocks: does it run?")
-    a = p.parse_args()
-    torch.set_num_threads(a.threads)
+def main() -> None:
+    a = arguments(__doc__, 5, batch=dict(type=int, default=16))
     preset = compared_preset()
+    cfg, used = tower_config(preset), 20_000
     if a.tiny:
-        preset = preset | dict(token_vectors=dict(weights="none", n_tokens=400))
+        preset |= dict(token_vectors=dict(weights="none", n_tokens=400))
         cfg, used = TINY, 150
-    else:
-        cfg = tower_config(preset)
-        used = 20_000
-    report = dict(
-        machine=platform.machine(),
-        threads=a.threads,
-        torch=torch.__version__,
-        preset=preset.get("name", PRESET),
-        **measure(preset, cfg, used, a.rounds, a.batch),
-    )
-    print_report(report, a)
-    if a.json:
-        write_json(report, a.json)
+    report = dict(preset=preset.get("name", PRESET)) | measure(preset, cfg, used, a.rounds, a.batch)
+    columns = ("row", "seconds", "times", "cpu_times", "together", "loss_apart", "learnt_apart")
+    keep(a, report, [{name: row[name] for name in columns} for row in report["rows"]])
 
 
 if __name__ == "__main__":
