@@ -25,7 +25,7 @@ from common import RESULTS, ROOT, options
 from dasd_lab.backbone.opening import open_backbone
 from dasd_lab.commands.arguments import named_folder, open_corpus
 from dasd_lab.evaluation.studies import StudyData, read_runs, run_study
-from dasd_lab.evaluation.tables import TABLES, TableRow, Table, TableRuns, without
+from dasd_lab.evaluation.tables import TABLES, Table, TableRow, TableRuns, without
 from dasd_lab.presets import load_preset, vary
 from dasd_lab.training.shipped import run_for
 
