@@ -53,7 +53,7 @@ def test_the_numbers_of_the_papers_are_found_for_the_rows_of_the_tables():
             printed = paper_tables(paper).get(number)
             if printed and printed.rows:
                 labels = {label for row in printed.rows for label in (row.name, row.label)}
-                assert {row.paper for row in table.sources if isinstance(row, tables.Row)} - {""} <= labels
+                assert {row.paper for row in table.sources if isinstance(row, tables.TableRow)} - {""} <= labels
         for number, table in MAIN_TABLES[paper].items():
             printed = paper_tables(paper)[number]
             for row in table.rows:
