@@ -19,7 +19,7 @@ from .search.gallery.contact_sheet import contact_sheet, sheet_row
 from .search.gallery.in_memory import Gallery
 from .search.queries import supported_languages
 from .storage import writable_folder, write_json
-from .training.recipes import Run, source_model, train
+from .training.recipes import Run, backbone_for, train
 
 # %% ../nbs/7_apps/00_demo.ipynb #0455780c
 def _silent(text: str) -> None:
@@ -66,7 +66,7 @@ def demo_sheet(
         row = sheet_row(gallery, caption.text, language, target=caption.visual_id)
         rows.append(row)
         queries.append(dict(language=language, query=caption.text, target=caption.visual_id, rank=row.target.rank))
-    contact_sheet(rows, out / "sheet.png", out / "sheet.html", note=note)
+    contact_sheet(rows, out / "sheet", note=note)
     return queries
 
 
@@ -100,7 +100,7 @@ def demo(
     _remove_earlier_demo(out)
     corpus = load_corpus(settings["corpus"])
     times.lap("corpus")
-    backbone = source_model(settings, corpus, seed, progress)
+    backbone = backbone_for(settings, lambda: corpus, seed, progress)
     times.lap("source model")
     run = train(preset, corpus, languages, out / "run", seed, backbone, progress=progress)
     times.lap("languages")
@@ -141,7 +141,7 @@ def photographs_sheet(
     readable = supported_languages(gallery.method)
     asked = [(text, language) for text, language in queries if language in readable]
     rows = [sheet_row(gallery, text, language) for text, language in asked]
-    contact_sheet(rows, out / "photographs.png", out / "photographs.html", note=note)
+    contact_sheet(rows, out / "photographs", note=note)
     first = [row.hits[0] for row in rows]
     return [
         dict(language=language, query=text, first=hit.id, score=hit.score)

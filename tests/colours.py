@@ -96,7 +96,6 @@ def steps(folder: str, first: int):
     from dasd_lab.search.on_disk.stored import StoredGallery
 
     gallery = StoredGallery(folder, Named())
-    gallery.engine.TIDY_AFTER = 5
     for step in range(first, 2000):
         ids = [f"{step}-{i}" for i in range(1 + 7 * (step % 5))]
         features = torch.full((len(ids), 3), step + 1.0)

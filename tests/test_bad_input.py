@@ -31,8 +31,9 @@ from dasd_lab.search.queries import read_query
 from dasd_lab.storage import read_tensors, seal, whole_folder, write_tensors
 from dasd_lab.training import recipes, runs
 from dasd_lab.training.checkpoints import Progress, load_checkpoint, save_checkpoint
-from dasd_lab.training.recipes import load_run, train
-from dasd_lab.training.runs import save_method
+from dasd_lab.training.loading import load_run
+from dasd_lab.training.recipes import train
+from dasd_lab.training.saved import save_method
 from dasd_lab.training.source_model import train_source
 
 
@@ -199,12 +200,11 @@ def contents(folder):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    "A finished run with a checkpoint, and a gallery"
+    "A finished run with a checkpoint"
     root = tmp_path_factory.mktemp("made")
     backbone = train_source(SOURCE, Squares(), progress=False)
     run = train(TINY, Squares(), out=root / "run", backbone=backbone, progress=False)
     save_checkpoint(root / "run", run.method, (), Progress(0, 10), {})
-    Gallery(run.method).add([plain((i * 40, 100, 50)) for i in range(5)]).save(root / "gallery")
     return root
 
 
@@ -219,7 +219,6 @@ OPENED = {
     "run/backbone": lambda f: load_backbone(f / "run/backbone"),
     "run/method": lambda f: load_run(f / "run"),
     CHECKPOINT: lambda f: load_checkpoint(f / "run", load_run(f / "run"), {}),
-    "gallery": lambda f: Gallery.load(f / "gallery", load_run(f / "run")),
 }
 each_folder = pytest.mark.parametrize("name", OPENED)
 
@@ -266,7 +265,7 @@ def test_each_file_missing_cut_short_or_changed(kept, name):
 
 @each_folder
 def test_a_folder_of_another_kind(kept, name):
-    other = "gallery" if name != "gallery" else "run/method"
+    other = "run/backbone" if name != "run/backbone" else "run/method"
     shutil.rmtree(kept / name)
     shutil.copytree(kept / other, kept / name)
     with pytest.raises(LabError, match=f"is a '{other.split('/')[-1]}'"):
@@ -342,29 +341,6 @@ def test_a_run_on_the_backbone_of_another_run(kept):
     save_backbone(other, kept / "run/backbone")
     with pytest.raises(LabError, match="fingerprint.*Load the backbone that lies beside it"):
         load_run(kept / "run")
-    with pytest.raises(LabError, match="a gallery made with"):
-        Gallery.load(kept / "gallery", Colours())
-
-
-@pytest.mark.parametrize(
-    "file,content",
-    [
-        ("pictures.json", b"{}"),
-        ("pictures.json", b"x"),
-        ("pictures.json", b"[]"),
-        ("thumbnails.zip", b"x"),
-        ("features.safetensors", None),
-    ],
-)
-def test_a_gallery_with_other_contents(kept, file, content):
-    path = kept / "gallery" / file
-    if content:
-        path.write_bytes(content)
-    else:
-        write_tensors(dict(x=torch.zeros(5, 16)), path)
-    resealed(kept / "gallery")
-    with pytest.raises(LabError, match=f"{file}|gallery cannot be used"):
-        Gallery.load(kept / "gallery", load_run(kept / "run"))
 
 
 @pytest.mark.parametrize("text", ["", "{}", "not json", "[1]"])
@@ -497,7 +473,6 @@ SAVED = {
     "run/backbone": lambda folder, method: save_backbone(method.backbone, folder / "run/backbone", note="new"),
     "run/method": lambda folder, method: save_method(method, folder / "run/method", note="new"),
     CHECKPOINT: lambda folder, method: save_checkpoint(folder / "run", method, (), Progress(0, 10, [dict(step=9)]), {}),
-    "gallery": lambda folder, method: Gallery.load(folder / "gallery", method).save(folder / "gallery"),
 }
 
 
@@ -552,13 +527,10 @@ def test_writers_that_fail_halfway_leave_the_old_folder_complete(kept, name):
 def test_a_full_disk_leaves_no_new_folder(made, tmp_path, monkeypatch):
     method = load_run(made / "run")
     monkeypatch.setattr(safetensors.torch, "save_file", full)
-    gallery = Gallery(method).add([plain((1, 2, 3))])
     with pytest.raises(LabError, match="No space left"):
         save_method(method, tmp_path / "m")
     with pytest.raises(LabError, match="No space left"):
         save_backbone(method.backbone, tmp_path / "b")
-    with pytest.raises(LabError, match="No space left"):
-        gallery.save(tmp_path / "g")
     assert not [*tmp_path.iterdir()]
 
 

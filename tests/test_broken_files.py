@@ -32,12 +32,12 @@ from dasd_lab.pictograms.detector import Detector, PictogramCaptioner, save_dete
 from dasd_lab.pictograms.scenes import ScenesSpec
 from dasd_lab.presets import vary
 from dasd_lab.search.doubt import Calibration, calibration_of, save_calibration
-from dasd_lab.search.gallery.in_memory import Gallery
-from dasd_lab.search.on_disk.own_galleries import gallery_run
+from dasd_lab.search.on_disk.places import gallery_run
 from dasd_lab.search.on_disk.stored import StoredGallery
 from dasd_lab.storage import read_tensors, seal, write_json, write_tensors
+from dasd_lab.training.loading import load_run
 from dasd_lab.training.plan import plan
-from dasd_lab.training.recipes import load_run, train
+from dasd_lab.training.recipes import train
 from dasd_lab.training.runs import Keeping, TrainingRun
 from dasd_lab.training.shipped import run_languages
 from dasd_lab.training.source_model import train_source
@@ -59,11 +59,10 @@ def made(tmp_path_factory):
     "One good example of each kind"
     root = tmp_path_factory.mktemp("made")
     backbone = train_source(vary(SOURCE, {"phases.0.steps": 2, "phases.1.steps": 2}), Squares(), progress=False)
-    run = train(QUICK, Squares(), out=root / "run", backbone=backbone, progress=False)
+    train(QUICK, Squares(), out=root / "run", backbone=backbone, progress=False)
     (root / "preset").mkdir()
     settings = {k: v for k, v in QUICK.items() if k != "name"}
     write_json(settings | dict(source_model="two_tower.pictograms"), root / "preset/p.json")
-    Gallery(run.method).add([plain((i * 40, 100, 50)) for i in range(5)]).save(root / "gallery", str(root / "run"))
     make(root / "stored", draw(root / "drawn", 1)).close()
     interrupted(root / "resume", backbone)
     rows = [dict(text=f"eine Farbe {p.stem}", visual_id=p.name, language="de") for p in (root / "drawn").iterdir()]
@@ -102,11 +101,6 @@ def open_run(folder, made):
     run_row(folder)
     run_languages(folder)
     load_run(folder).encode_captions(["ein rotes Quadrat"], "de")
-
-
-def open_gallery(folder, made):
-    gallery_run(folder)
-    Gallery.load(folder, load_run(made[0] / "run")).search("ein rotes Quadrat", "de")
 
 
 def open_stored(folder, made):
@@ -160,7 +154,6 @@ def open_doubt(folder, made):
 OPENED: dict[str, Callable] = dict(
     preset=open_preset,
     run=open_run,
-    gallery=open_gallery,
     stored=open_stored,
     resume=open_resumed,
     corpus=open_corpus,

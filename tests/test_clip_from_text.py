@@ -20,7 +20,7 @@ from dasd_lab.backbone.weights import CATALOGUE, import_weights
 from dasd_lab.cli import main
 from dasd_lab.presets import load_preset
 from dasd_lab.storage import sha256, write_tensors
-from dasd_lab.training.recipes import load_run
+from dasd_lab.training.loading import load_run
 
 COLOURS = dict(red="rot", green="grün", blue="blau", black="schwarz", white="weiß", yellow="gelb")
 THINGS = dict(dog="Hund", house="Haus", tree="Baum", car="Auto", beach="Strand", child="Kind")

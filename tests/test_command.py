@@ -74,11 +74,8 @@ def test_an_empty_query_is_refused_before_anything_is_loaded(query, tmp_path):
         assert result.stdout.splitlines()[-1] == "False", "torch was loaded"
 
 
-@pytest.mark.parametrize("file", ["gallery.json", "manifest.json"])
-def test_a_language_that_a_gallery_cannot_read_is_refused_before_anything_is_loaded(file, tmp_path):
-    "A gallery on disk, and one that `search --save` wrote"
-    record = RECORD if file == "gallery.json" else dict(run="pictograms")
-    (tmp_path / file).write_text(json.dumps(record))
+def test_a_language_that_a_gallery_cannot_read_is_refused_before_anything_is_loaded(tmp_path):
+    (tmp_path / "gallery.json").write_text(json.dumps(RECORD))
     result = said("search", "pes", "--language", "slovak", "--gallery", tmp_path)
     assert result.returncode == 1 and "a query in 'sk'" in result.stderr, result.stderr
     assert "one of " in result.stderr and "--run photographs" in result.stderr
@@ -318,14 +315,14 @@ def test_the_built_in_gallery_has_descriptions_for_methods_that_read_them(monkey
 def test_kept_embeddings_belong_to_the_settings_of_the_image_tower():
     from types import SimpleNamespace
 
-    from dasd_lab.search.gallery.kept import kept_file
+    from dasd_lab.search.gallery.views import _kept_in
 
     images = SimpleNamespace(ids=["a"])
     corpus = SimpleNamespace(name="c", visuals=lambda split: images, pictures_stamp=lambda split: "stamp")
 
     def file(**settings):
         side = SimpleNamespace(noted_fingerprint="same", name="tower", **settings)
-        return kept_file(SimpleNamespace(read_columns=(), visual_side=side, describer=None), corpus, "test")
+        return _kept_in(SimpleNamespace(read_columns=(), visual_side=side, describer=None), corpus, "test")
 
     usual = dict(config=dict(quick_gelu=True), preprocessing=dict(size=224))
     others = dict(config=dict(quick_gelu=False)), dict(preprocessing=dict(size=336))

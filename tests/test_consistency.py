@@ -8,20 +8,15 @@ import torch
 from squares import COLOURS, FEW_WORDS, SOURCE, WORDS, Squares
 from test_leccr import TINY as LECCR
 
-from dasd_lab.backbone.towers import fingerprint
 from dasd_lab.contracts import LabError, cosine_scores
-from dasd_lab.corpora.by_machine.builtin_translators import ReferenceTranslator
-from dasd_lab.corpora.by_machine.translators import TranslationCache, Translator
+from dasd_lab.corpora.by_machine.translators import Translator
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.presets import load_preset, vary
-from dasd_lab.search.explain.consistent_queries import Consistent, fit_to, mean_recall
+from dasd_lab.search.explain.consistent_queries import Consistent, fit_to
 from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.smalr.consistency import (
-    AverageConsistency,
     LearnedConsistency,
     fit_consistency,
-    load_consistency,
-    save_consistency,
 )
 from dasd_lab.smalr.objectives import ranking
 from dasd_lab.training.recipes import columns_of, new_method, training_data
@@ -103,65 +98,13 @@ def corpus():
     return Few()
 
 
-def ranks_of(method, corpus, languages=("de", "fr", "en")):
-    return {
-        language: (r.text_to_image.tolist(), r.image_to_text.tolist())
-        for language, r in evaluate(method, corpus, "train", languages, None).ranks.items()
-    }
-
-
 # the fusers
-
-
-def test_352_numbers_for_ten_languages():
-    assert sum(p.numel() for p in LearnedConsistency(TEN).parameters()) == 352
-    assert not list(AverageConsistency().parameters())
-
-
-def test_the_mean_is_the_mean():
-    torch.manual_seed(0)
-    s = torch.randn(5, 7, 3)
-    torch.testing.assert_close(AverageConsistency().fuse(s), (s[..., 0] + s[..., 1] + s[..., 2]) / 3)
-    s[1, :, 2] = torch.nan
-    torch.testing.assert_close(AverageConsistency().fuse(s)[1], (s[1, :, 0] + s[1, :, 1]) / 2)
-
-
-def test_the_learned_combination_is_initialised_as_the_mean():
-    torch.manual_seed(0)
-    s = 2 * torch.rand(20, 30, 10) - 1
-    s[::2, :, 3:6] = torch.nan
-    a = AverageConsistency().fuse(s)
-    b = LearnedConsistency(TEN).fuse(s)
-    torch.testing.assert_close(b, (1 + a) / 2)
-    assert torch.equal(a.argsort(1), b.argsort(1))
 
 
 def planted(n=40, informative=4, seed=0):
     s = 0.05 * torch.randn(n, n, 10, generator=torch.Generator().manual_seed(seed))
     s[..., informative] += 0.35 * torch.eye(n)
     return s, torch.arange(n)
-
-
-@pytest.mark.parametrize("init", ["equal", "random"])
-def test_the_informative_language_gets_more_weight(init):
-    module = LearnedConsistency(TEN, init=init)
-    before = module.weights
-    curve = fit_consistency(module, [planted()], figure=mean_recall)
-    assert len(curve) == 31
-    assert curve.loss.iloc[-1] < curve.loss.iloc[0]
-    assert curve.figure.iloc[-1] > curve.figure.iloc[0]
-    gained = {language: module.weights[language] - before[language] for language in TEN}
-    assert max(gained, key=gained.get) == "zh" and gained["zh"] > 0
-
-
-def test_weights_follow_the_order_of_the_languages():
-    s, p = planted()
-    order = torch.randperm(10, generator=torch.Generator().manual_seed(3))
-    a = LearnedConsistency(TEN)
-    b = LearnedConsistency(TEN)
-    fit_consistency(a, [(s, p)])
-    fit_consistency(b, [(s[..., order], p)])
-    torch.testing.assert_close(torch.tensor([*b.weights.values()]), torch.tensor([*a.weights.values()])[order])
 
 
 def test_the_loss_is_eq_3_on_one_minus_the_score():
@@ -183,23 +126,7 @@ def slow(d, p, n=10, m=0.05, w=1.5):
     return total
 
 
-def test_warnings_of_the_fit():
-    s, p = planted()
-    s = s - 0.8 * torch.eye(40)[..., None]
-    with pytest.warns(UserWarning, match="above 0.125"):
-        fit_consistency(LearnedConsistency(TEN), [(s, p)])
-    with pytest.warns(UserWarning, match="the mean .CLC-A. is better"):
-        fit_consistency(LearnedConsistency(TEN), [planted()], figure=lambda fused, _, n=iter(range(99)): -next(n))
-    with pytest.raises(LabError, match="no queries"):
-        fit_consistency(LearnedConsistency(TEN), [])
-
-
 # around a method
-
-
-def test_one_language_is_the_method_itself(inner, corpus):
-    alone = Consistent(inner, ByColour(), languages=["de"])
-    assert ranks_of(alone, corpus, ["de"]) == ranks_of(inner, corpus, ["de"])
 
 
 def test_evaluation_fuses_what_each_version_scores(inner, corpus):
@@ -224,19 +151,6 @@ def test_evaluation_fuses_what_each_version_scores(inner, corpus):
     no_features = searched.encode_captions([], "de")
     assert no_features.shape == (0, 4, inner.embed_dim)
     assert searched.score(no_features, seen).shape == (0, 8)
-
-
-def test_before_fitting_clc_c_ranks_as_the_mean(inner, corpus):
-    mean = Consistent(inner, ByColour())
-    learned = Consistent(inner, ByColour(), LearnedConsistency(("de", "fr", "en")))
-    seen = inner.encode_visuals(inner.visual_columns(corpus.visuals("train"), corpus.descriptions("train")))
-    for language in ("de", "fr", "en"):
-        texts = [c.text for c in corpus.captions("train", language)]
-        a, b = (m.score(m.encode_captions(texts, language), seen) for m in (mean, learned))
-        for x, y in ((a, b), (a.T, b.T)):
-            # all but ties, which rounding decides
-            assert ((y[:, :, None] - y[:, None])[x[:, :, None] - x[:, None] > 1e-4] > 0).all()
-    assert not inner.training
 
 
 @pytest.mark.filterwarnings("ignore:The loss begins")
@@ -269,37 +183,6 @@ def test_candidates_of_a_large_gallery_are_selected_by_the_caption_itself(inner,
     assert whole.nearest_captions(whole.ids[0], corpus.captions("train", "de"), k=3)[0].rank == 1
 
 
-@pytest.mark.filterwarnings("ignore:The loss begins")
-def test_save_and_load(inner, corpus, tmp_path):
-    searched = Consistent(inner, ByColour())
-    curve = fit_to(searched, corpus, "train", origin=None)
-    before = ranks_of(searched, corpus)
-    folder = save_consistency(searched.fuser, tmp_path / "clc", inner, curve, corpus="squares", translator="by colour")
-    again = Consistent(inner, ByColour(), load_consistency(folder, inner))
-    assert ranks_of(again, corpus) == before and fingerprint(again) == fingerprint(searched) != fingerprint(
-        Consistent(inner, ByColour())
-    )
-    with torch.no_grad():
-        p = next(p for n, p in inner.named_parameters() if not n.startswith("backbone."))
-        p.add_(1)
-    with pytest.raises(LabError, match="consistency module fitted to"):
-        load_consistency(folder, inner)
-    with torch.no_grad():
-        p.sub_(1)
-    (folder / "consistency.safetensors").write_bytes(b"no")
-    with pytest.raises(LabError, match="changed or cut short"):
-        load_consistency(folder, inner)
-
-
-def test_translations_are_cached(inner, corpus, tmp_path):
-    translator = ByColour()
-    searched = Consistent(inner, translator, cache=TranslationCache(tmp_path / "t.sqlite"))
-    first = searched.encode_captions([c.text for c in corpus.captions("train", "fr")], "fr")
-    asked = translator.asked
-    again = searched.encode_captions([c.text for c in corpus.captions("train", "fr")], "fr")
-    assert translator.asked == asked > 0 and torch.equal(first.nan_to_num(9), again.nan_to_num(9))
-
-
 def test_a_caption_without_translations_has_its_own_features_only(inner):
     searched = Consistent(inner, ByColour())
     found = searched.encode_captions(["ein Haus am Meer"], "de")
@@ -308,22 +191,13 @@ def test_a_caption_without_translations_has_its_own_features_only(inner):
         searched.encode_captions(["x"], "ja")
 
 
-def test_the_oracle_is_named_as_such(corpus):
-    oracle = ReferenceTranslator(corpus, "train", "mt")
-    assert oracle.name.startswith("oracle: captions of the same image (origin mt)")
-    assert oracle.translate(["a red square.", "a black square."], "en", "de") == [
-        "ein rotes Quadrat auf der Wiese.",
-        None,
-    ]
-
-
 def test_the_command(inner, corpus, tmp_path, monkeypatch, capsys):
     from dasd_lab.cli import main
     from dasd_lab.commands import studies
-    from dasd_lab.training import recipes
+    from dasd_lab.training import loading
 
     monkeypatch.setattr(studies, "open_corpus", lambda name: corpus)
-    monkeypatch.setattr(recipes, "load_run", lambda folder: inner)
+    monkeypatch.setattr(loading, "load_run", lambda folder: inner)
     words = [
         "consistency",
         "--run",

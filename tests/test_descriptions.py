@@ -22,7 +22,8 @@ from dasd_lab.corpora.captions import caption_line
 from dasd_lab.corpora.catalog import FolderCorpus
 from dasd_lab.corpora.descriptions import TextFolder, describe_split, read_lines, write_texts
 from dasd_lab.evaluation.retrieval import evaluate
-from dasd_lab.training.recipes import load_run, train, training_data
+from dasd_lab.training.loading import load_run
+from dasd_lab.training.recipes import train, training_data
 from dasd_lab.training.source_model import train_source
 
 RNG = np.random.default_rng(0)

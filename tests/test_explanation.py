@@ -13,8 +13,8 @@ from dasd_lab.pictograms.painting import N_VIEWS, boxes, group
 from dasd_lab.search.explain.contributions import explain_words, integrated_gradients, leave_one_out, word_spans
 from dasd_lab.search.explain.regions import explain_regions
 from dasd_lab.search.gallery.in_memory import Gallery
-from dasd_lab.training.recipes import shipped_run
-from dasd_lab.training.runs import load_method
+from dasd_lab.training.saved import load_method
+from dasd_lab.training.shipped import shipped_run
 
 FORMS = [n for n in ("method", "static_adapter", "official_form") if (shipped_run() / n).is_dir()]
 

@@ -16,7 +16,7 @@ from dasd_lab.explore.adapters.panel import Adapters
 from dasd_lab.explore.adapters.state import NOW, OWN_IMAGE, AdaptersState
 from dasd_lab.explore.workbench import TRANSLATED, Workbench, default_workbench
 from dasd_lab.search.gallery.in_memory import Gallery
-from dasd_lab.training.recipes import shipped_run
+from dasd_lab.training.shipped import shipped_run
 
 pytestmark = pytest.mark.skipif(
     not (shipped_run() / "card.json").is_file(), reason=f"no trained run in {shipped_run()}"

@@ -21,7 +21,7 @@ from dasd_lab.explore.comparison.state import KINDS, CompareState
 from dasd_lab.explore.workbench import Workbench, default_workbench
 from dasd_lab.presets import load_preset, vary
 from dasd_lab.storage import write_json
-from dasd_lab.training.recipes import shipped_run
+from dasd_lab.training.shipped import shipped_run
 
 
 @pytest.fixture(scope="module")

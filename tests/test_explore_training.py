@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from PIL import Image
@@ -27,8 +28,11 @@ from dasd_lab.explore.training.figures import curves
 from dasd_lab.explore.training.state import RUNNING, TrainingState, corpus_argument
 from dasd_lab.explore.workbench import Workbench, default_workbench
 from dasd_lab.presets import list_presets, load_preset
+from dasd_lab.training import runs as training_runs
 from dasd_lab.training.checkpoints import checkpoints
-from dasd_lab.training.recipes import load_run, needs_pictures, scaled_stages
+from dasd_lab.training.loading import load_run
+from dasd_lab.training.recipes import scaled_stages
+from dasd_lab.training.stages import needs_pictures
 from dasd_lab.training.subprocess import COMMAND
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
@@ -269,12 +273,33 @@ def test_the_new_model_beside_the_others(finished, bench):
     assert finished.hits is None
 
 
+def pausing_command(pause_at: int | None, *arguments):
+    "The command, which pauses itself before a step, so that a signal of the test cannot come too late"
+    step_of = training_runs.train_step
+
+    def train_step(method, stage, optimizers, batch, step, *more, **options):
+        if step == pause_at:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return step_of(method, stage, optimizers, batch, step, *more, **options)
+
+    training_runs.train_step = train_step
+    run_command(*arguments)
+
+
+def wait_for_pause(state):
+    "Until the training of a state has paused itself"
+    process = psutil.Process(state.child.process.pid)
+    poll_until(state, lambda _: process.status() == psutil.STATUS_STOPPED)
+
+
 class Forked:
     "Stands for `subprocess.Popen`: the same command in a real process that need not import everything"
 
+    pause_at: int | None = None  # step before which the process pauses itself
+
     def __init__(self, command, stdout, env, **options):
-        arguments = command[len(COMMAND) :], stdout.name, int(env["OMP_NUM_THREADS"])
-        self._process = PROCESSES.Process(target=run_command, args=arguments)
+        arguments = self.pause_at, command[len(COMMAND) :], stdout.name, int(env["OMP_NUM_THREADS"])
+        self._process = PROCESSES.Process(target=pausing_command, args=arguments)
         self._process.start()
         self.pid = self._process.pid
         self.terminate = self._process.terminate
@@ -294,13 +319,16 @@ def forked(monkeypatch):
 
 
 @pytest.mark.usefixtures("forked")
-def test_an_interrupted_run_ends_with_the_same_bits(finished, bench, home, tmp_path):
+def test_an_interrupted_run_ends_with_the_same_bits(finished, bench, home, tmp_path, monkeypatch):
     "Stopped, opened and resumed by another state, killed, and resumed by a third"
     runs = tmp_path / "runs"
+    monkeypatch.setattr(Forked, "pause_at", 25)
     first = new_state(bench, home, runs)
     first.start()
-    poll_until(first, lambda state: len(state.log) > 1)
+    wait_for_pause(first)
+    assert len(first.log) > 1
     first.stop()
+    os.kill(first.child.process.pid, signal.SIGCONT)
     assert first.status in ("stopping", "stopped")
     assert first.wait(600) == "stopped"
     assert first.progress["state"] == "stopped"
@@ -318,13 +346,15 @@ def test_an_interrupted_run_ends_with_the_same_bits(finished, bench, home, tmp_p
     assert (second.status, second.steps, second.language) == ("stopped", STEPS, "it")
     assert second.progress["step"] == step
     assert second.log == first.log
+    monkeypatch.setattr(Forked, "pause_at", step + 30)
     second.resume()
-    poll_until(second, lambda state: state.progress.get("step", 0) > step + 10)
+    wait_for_pause(second)
     os.kill(second.child.process.pid, signal.SIGKILL)
     assert second.wait(600) == "failed"
     assert "SIGKILL" in second.message
     assert "Resume from the last checkpoint" in second.message
 
+    monkeypatch.setattr(Forked, "pause_at", None)
     third = TrainingState(bench, runs)
     third.attach(folder)
     assert third.status == "failed"

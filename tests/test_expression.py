@@ -5,10 +5,11 @@ import torch
 from german import german_data
 
 from dasd_lab.backbone.towers import load_backbone
-from dasd_lab.contracts import LabError
 from dasd_lab.dasd.growing import cut_method, extended
-from dasd_lab.training.recipes import load_run, shipped_run, train
-from dasd_lab.training.runs import load_method, save_method
+from dasd_lab.training.loading import load_run
+from dasd_lab.training.recipes import train
+from dasd_lab.training.saved import load_method, save_method
+from dasd_lab.training.shipped import shipped_run
 
 PRESET = "dasd.pictograms_expression"
 CHANGES = {
@@ -44,12 +45,6 @@ def agnostic(method, captions=GERMAN):
     return method.inspect(captions, "de")["semantic_agnostic"]
 
 
-def test_there_is_no_critic_and_no_branch(run):
-    names = [name for name, _ in run.method.named_parameters()]
-    assert not any("critic" in name or "agnostic" in name for name in names)
-    assert "adversarial" not in run.log[-1]
-
-
 def test_training_leaves_it_as_fitted(run, backbone, data):
     torch.testing.assert_close(agnostic(trained(backbone, data, seed=1).method), agnostic(run.method))
 
@@ -74,8 +69,3 @@ def test_another_vocabulary(run):
     assert not more.disentangler.expressions["fr"].n_grams.any()
     more.fit_language("fr", ["Un chien sur un pré.", "Un chat sur une chaise."] * 30, torch.randn(60, 8))
     assert more.disentangler.expressions["fr"].n_grams.any()
-
-
-def test_an_adversarial_loss_needs_a_critic(backbone, data):
-    with pytest.raises(LabError, match="critic"):
-        trained(backbone, data, CHANGES | {"stages.0.critic": {"learning_rate": 1e-4}})

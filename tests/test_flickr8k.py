@@ -126,7 +126,8 @@ def test_a_line_that_is_no_picture(data):
 
 def test_a_preset_trains_on_it_and_a_run_is_opened_again(data, backbone, tmp_path):
     from dasd_lab.evaluation.retrieval import evaluate
-    from dasd_lab.training.recipes import load_run, train
+    from dasd_lab.training.loading import load_run
+    from dasd_lab.training.recipes import train
 
     name = "flickr8k:train=fr_mt+m30k_de"
     run = train(TINY, name, ["de", "fr"], backbone=backbone, out=tmp_path / "run", progress=False)
@@ -176,7 +177,8 @@ def test_training_on_test_pictures_is_refused(data, backbone, tmp_path, monkeypa
 
 def test_transfer_from_text_of_other_pictures(data, backbone, tmp_path, monkeypatch):
     from dasd_lab.evaluation.retrieval import evaluate
-    from dasd_lab.training.recipes import load_run, train
+    from dasd_lab.training.loading import load_run
+    from dasd_lab.training.recipes import train
 
     name = "multi30k:without=flickr8k,text_only=true"
     corpus = corpus_named(name)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from fastapi.testclient import TestClient
 from PIL import Image
-from squares import SOURCE, Squares
+from squares import Squares
 from test_towers import CASES, NLLB, clip_config
 from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -20,7 +20,7 @@ from dasd_lab.backbone.transformers import build_transformers
 from dasd_lab.backbone.weights import CATALOGUE, two_towers
 from dasd_lab.cli import main
 from dasd_lab.commands.galleries import served_gallery, service_settings
-from dasd_lab.contracts import LabError, method_class
+from dasd_lab.contracts import LabError
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.explore.ask.state import AskState
 from dasd_lab.explore.workbench import Workbench
@@ -29,10 +29,9 @@ from dasd_lab.search.explain.contributions import explain_words
 from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.serve.service import gallery_app
 from dasd_lab.storage import write_tensors
+from dasd_lab.training.loading import load_run
 from dasd_lab.training.pretrained import Pretrained
-from dasd_lab.training.recipes import load_run
-from dasd_lab.training.runs import load_method, save_method
-from dasd_lab.training.source_model import train_source
+from dasd_lab.training.saved import load_method, save_method
 
 SENTENCES = ["ein rotes Quadrat auf der Wiese", "a red square on the meadow", "un chien rouge", "一只红色的狗"]
 GERMAN = "ein rotes Quadrat"
@@ -87,10 +86,7 @@ def pictures(tmp_path_factory):
     [
         ("ViT-B-32", {"en"}, 1),
         ("ViT-B-16-SigLIP", {"en"}, 1),
-        ("roberta-ViT-B-32", {"en"}, 1),
         ("dual bert mean", {"en"}, 1),
-        ("CLIPModel", {"en"}, 1),
-        ("SiglipModel", {"en"}, 1),
         ("ChineseCLIPModel", {"zh"}, 1),
         ("xlm-roberta-base-ViT-B-32", {"de", "zh", "uk", "cs", "ar"}, 95),
         ("mt5-base-ViT-B-32", {"de", "zh", "lb"}, 97),
@@ -112,15 +108,6 @@ def test_a_tower_is_known_by_its_configuration(case, some, number):
     unknown = "en" if case == "ChineseCLIPModel" else "tlh"
     with pytest.raises(LabError, match=f"a caption in '{unknown}'.*Take a multilingual model"):
         method.encode_captions(SENTENCES, unknown)
-
-
-def test_captions_are_encoded_by_the_models_own_forward_pass():
-    backbone = tower()
-    ids, end_index = backbone.tokens(SENTENCES)
-    with torch.inference_mode():
-        expected = backbone.text.encode_ids(ids, end_index)
-    found = Frozen(FrozenConfig(), backbone).encode_captions(SENTENCES, "de")
-    torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-4)
 
 
 def test_nllb_begins_a_sentence_with_its_language():
@@ -207,11 +194,11 @@ def test_from_a_folder_of_pictures_to_a_german_query(multilingual, english, pict
     said = command(capsys, "search", "zwei Hunde rennen durch den Schnee", *at, code=1)
     assert "seems to be in 'de', for a method that reads 'en' alone" in said
     said = command(capsys, "search", GERMAN, *at, "--run", "photographs", code=1)
-    assert "--run photographs with --backbone" in said
+    assert "--run with --backbone. Expected one of them" in said
     assert json.loads((gallery / "gallery.json").read_text())["backbone"] == str(multilingual)
 
 
-def test_it_is_served(multilingual, pictures, tmp_path, capsys):
+def test_a_gallery_of_a_frozen_tower_is_served(multilingual, pictures, tmp_path, capsys):
     gallery = tmp_path / "gallery"
     command(capsys, "gallery", "import", pictures, "--gallery", gallery, "--backbone", multilingual)
     with closing(served_gallery(gallery)) as opened:
@@ -236,7 +223,7 @@ def test_search_of_a_folder_and_evaluation(multilingual, english, pictures, caps
     )
 
 
-def test_it_is_asked_and_explained(multilingual, pictures):
+def test_a_frozen_tower_is_asked_and_explained(multilingual, pictures):
     gallery = Gallery(frozen_method(multilingual)).add(pictures)
     state = AskState(Workbench(gallery.method, gallery=gallery))
     answers = state.ask(GERMAN, "de")
@@ -250,7 +237,7 @@ def test_it_is_asked_and_explained(multilingual, pictures):
         assert words.language == "de" and abs(words.delta) < 1
 
 
-def test_it_is_saved_loaded_and_published_like_a_run(multilingual, tmp_path):
+def test_a_frozen_tower_is_saved_loaded_and_published_like_a_run(multilingual, tmp_path):
     method = frozen_method(multilingual)
     run = tmp_path / "run"
     shutil.copytree(multilingual, run / "backbone")
@@ -263,11 +250,3 @@ def test_it_is_saved_loaded_and_published_like_a_run(multilingual, tmp_path):
     published = Pretrained.from_pretrained(tmp_path / "published").method
     assert torch.equal(published.encode_captions([GERMAN], "de"), method.encode_captions([GERMAN], "de"))
     assert frozen_method(tmp_path / "published").languages == frozen_method(run).languages == method.languages
-
-
-def test_it_has_nothing_to_train():
-    method = Frozen(FrozenConfig(), train_source(SOURCE, Squares(), progress=False))
-    assert method_class("frozen") is Frozen
-    assert not [name for name, p in method.named_parameters() if p.requires_grad or not name.startswith("backbone.")]
-    with pytest.raises(LabError, match="training of 'frozen', which does not implement"):
-        method.training_features({})

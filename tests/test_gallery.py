@@ -1,20 +1,14 @@
-"""Galleries: search in slices, saving, loading, contact sheets."""
-
-import json
-import zipfile
-from pathlib import Path
+"Galleries in memory: search in slices, folders, contact sheets"
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from dasd_lab.contracts import Caption, LabError, RetrievalMethod
-from dasd_lab.search.gallery import contact_sheet as sheets
+from dasd_lab.contracts import Caption, RetrievalMethod
 from dasd_lab.search.gallery.contact_sheet import contact_sheet, sheet_row
 from dasd_lab.search.gallery.in_memory import Gallery, Hits, best_of_slices
 from dasd_lab.search.queries import read_query
-from dasd_lab.storage import sha256
 
 
 class Tower(torch.nn.Module):
@@ -104,110 +98,19 @@ def test_search_uses_evaluation_mode_and_restores_training_mode(gallery):
     assert gallery.method.training
 
 
-def test_saved_and_loaded_is_the_same(gallery, tmp_path):
-    folder = gallery.save(tmp_path / "colours with spaces")
-    again = Gallery.load(folder, gallery.method)
-    assert again.ids == gallery.ids
-    assert again.captions == gallery.captions
-    assert again.thumbnails == gallery.thumbnails
-    assert again.search("1 0 0", "de").to_frame().equals(gallery.search("1 0 0", "de").to_frame())
-    assert again.nearest_captions("picture-00004").ids == gallery.nearest_captions("picture-00004").ids
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["colours with spaces"]
-    with zipfile.ZipFile(folder / "thumbnails.zip") as z:
-        assert len(z.namelist()) == 50
-        assert z.testzip() is None
-
-
-def test_a_saved_gallery_is_replaced(gallery, tmp_path):
-    folder = gallery.save(tmp_path / "colours")
-    gallery.add([plain((1, 2, 3))], ids=["new"])
-    gallery.save(folder)
-    assert len(Gallery.load(folder, gallery.method)) == 51
-    assert [p.name for p in tmp_path.iterdir()] == ["colours"]
-
-
-@pytest.mark.parametrize("name", ["features.safetensors", "pictures.json", "thumbnails.zip"])
-@pytest.mark.parametrize("damage", ["cut", "changed", "gone"])
-def test_the_error_names_a_damaged_file(gallery, tmp_path, name, damage):
-    folder = gallery.save(tmp_path / "g")
-    file = folder / name
-    content = file.read_bytes()
-    if damage == "cut":
-        file.write_bytes(content[: len(content) // 2])
-    elif damage == "changed":
-        file.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
-    else:
-        file.unlink()
-    with pytest.raises(LabError, match=name.replace(".", r"\.")):
-        Gallery.load(folder, gallery.method)
-
-
-def test_a_gallery_of_other_weights_is_not_loaded(gallery, tmp_path):
-    folder = gallery.save(tmp_path / "g")
-    other = Colours()
-    with torch.no_grad():
-        other.backbone.weight[0, 0] += 0.001
-    with pytest.raises(LabError, match="a gallery made with colours"):
-        Gallery.load(folder, other)
-
-    class Renamed(Colours):
-        name = "renamed"
-
-    with pytest.raises(LabError, match="renamed"):
-        Gallery.load(folder, Renamed())
-
-
-def test_a_pickle_is_never_opened(gallery, tmp_path):
-    class Bomb:
-        def __reduce__(self):
-            return (Path.touch, (tmp_path / "exploded",))
-
-    folder = gallery.save(tmp_path / "g")
-    torch.save(Bomb(), folder / "features.safetensors")
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["files"]["features.safetensors"] = sha256(folder / "features.safetensors")
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(LabError, match="pickle"):
-        Gallery.load(folder, gallery.method)
-    assert not (tmp_path / "exploded").exists()
-    torch.save([1], tmp_path / "gallery.pt")
-    with pytest.raises(LabError):
-        Gallery.load(tmp_path / "gallery.pt", gallery.method)
-
-
-def test_a_full_disk_leaves_the_old_gallery(method, tmp_path):
-    "With a file size limit of the operating system"
-    gallery = Gallery(method).add([plain((i, 0, 0)) for i in range(5)])
-    gallery.save(tmp_path / "g")
-    gallery.add([plain((i, 9, 0)) for i in range(400)])
-    resource = pytest.importorskip("resource", reason="no file size limits on this system")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    for limit in (100, 6000, 30_000):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
-        try:
-            with pytest.raises(LabError, match="Nothing that was there is lost"):
-                gallery.save(tmp_path / "g")
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        assert len(Gallery.load(tmp_path / "g", method)) == 5
-        assert [p.name for p in tmp_path.iterdir()] == ["g"]
-    gallery.save(tmp_path / "g")
-    assert len(Gallery.load(tmp_path / "g", method)) == 405
-
-
-def test_saving_never_replaces_something_else(gallery, tmp_path):
-    (tmp_path / "thesis").mkdir()
-    (tmp_path / "thesis/chapter.txt").write_text("x")
-    (tmp_path / "file").write_text("y")
-    for name in ("thesis", "file"):
-        with pytest.raises(LabError, match="something else"):
-            gallery.save(tmp_path / name)
-    assert (tmp_path / "thesis/chapter.txt").read_text() == "x"
-    assert (tmp_path / "file").read_text() == "y"
-    (tmp_path / "empty").mkdir()
-    gallery.save(tmp_path / "empty")
-    with pytest.raises(LabError, match="empty gallery"):
-        Gallery(gallery.method).save(tmp_path / "n")
+def test_a_folder_is_added_and_what_cannot_be_read_is_named(method, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "Pictures/sea").mkdir(parents=True)
+    plain((255, 0, 0)).save(tmp_path / "Pictures/sea/red.png")
+    (tmp_path / "Pictures/broken.jpg").write_bytes(b"no picture")
+    with pytest.warns(UserWarning, match="1 of 2 images could not be read"):
+        gallery = Gallery(method).add("~/Pictures")
+    assert gallery.ids == ["sea/red.png"] and [id for id, _ in gallery.skipped] == ["broken.jpg"]
+    gallery.add(tmp_path / "Pictures/sea/red.png", ids=["again"]).add(
+        [plain((0, 0, 255)), tmp_path / "Pictures/sea/red.png"]
+    )
+    assert gallery.ids[1:] == ["again", "picture-00003", "red.png"]
+    assert "<img" in gallery.search("1 0 0", "de", k=6)._repr_html_()
 
 
 def test_hits_as_html_and_as_a_table(gallery):
@@ -232,29 +135,9 @@ def test_sheet_shows_a_missed_target_with_its_rank(gallery, tmp_path):
     assert row.target.rank == 50
     assert not row.found
     rows = [row, sheet_row(gallery, "0 1 0", "ar")]
-    made = contact_sheet(rows, tmp_path / "s.png", tmp_path / "s.html", note="a note")
-    page = made.html.read_text(encoding="utf-8")
-    assert "target image at rank 50" in page
-    assert page.count("<img") == 13
-    assert '<section dir="rtl">' in page
-    assert "a note" in page
-    assert Image.open(made.png).width > 900
+    contact_sheet(rows, tmp_path / "s", note="a note")
+    page = (tmp_path / "s.html").read_text(encoding="utf-8")
+    assert "target image at rank 50" in page and page.count("<img") == 13
+    assert '<section dir="rtl">' in page and "a note" in page
+    assert Image.open(tmp_path / "s.png").width > 900
     assert sorted(p.name for p in tmp_path.iterdir()) == ["s.html", "s.png"]
-
-
-def test_a_message_replaces_a_query_without_a_font(gallery, tmp_path, monkeypatch):
-    monkeypatch.setattr(sheets, "asked_fonts", lambda *a: ())
-    monkeypatch.setattr(sheets, "usual_fonts", lambda: ())
-    sheets.font_for.cache_clear()
-    monkeypatch.setattr(gallery.method, "encode_captions", lambda captions, language: torch.ones(len(captions), 3))
-    try:
-        row = sheet_row(gallery, "كلب على الشاطئ", "ar")
-        query = sheets.query_lines(row, 900)
-        assert not query.drawn
-        assert query.language == "en"
-        assert "no font on this machine" in " ".join(query.lines)
-        made = contact_sheet([row, sheet_row(gallery, "Ein Hund", "de")], tmp_path / "s.png", tmp_path / "s.html")
-        assert made.undrawn == ("ar",)
-        assert "كلب على الشاطئ" in made.html.read_text(encoding="utf-8")
-    finally:
-        sheets.font_for.cache_clear()

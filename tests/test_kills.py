@@ -13,11 +13,10 @@ import pytest
 from squares import SOURCE, TINY, Squares
 from test_processes import PROCESSES
 
-from dasd_lab.contracts import LabError
 from dasd_lab.pictograms.building import build_pictograms
 from dasd_lab.pictograms.scenes import ScenesSpec
 from dasd_lab.presets import vary
-from dasd_lab.storage import folder_lock, recovered, whole_file, whole_folder
+from dasd_lab.storage import whole_file, whole_folder
 from dasd_lab.training.logging import claim
 
 KILLS = int(os.environ.get("SOAK", "1"))
@@ -102,26 +101,6 @@ def test_publishing_that_is_killed_leaves_a_whole_folder_or_none(tmp_path):
     assert KILLS < 20 or inside
 
 
-def test_only_abandoned_folders_are_removed(tmp_path):
-    folder = tmp_path / "a"
-    others = [tmp_path / name for name in (".a-settings", ".a-old-photos", ".c-in-writing-x", ".a")]
-    for other in others:
-        other.mkdir()
-    abandoned = tmp_path / ".a-in-writing-k1lled"
-    abandoned.mkdir()
-    with whole_folder(folder) as first:
-        assert not abandoned.exists()
-        (first / "x").write_text("first")
-        with whole_folder(folder) as second:  # at the same time
-            (second / "x").write_text("second")
-        assert first.exists() and (folder / "x").read_text() == "second"
-    assert (folder / "x").read_text() == "first"
-    assert all(other.is_dir() for other in others)
-    with pytest.raises(LabError), whole_folder(tmp_path / "b") as fresh:
-        raise LabError("it", "fails", "Here.")
-    assert not fresh.exists()
-
-
 def test_a_run_removes_what_it_was_writing_and_nothing_else(tmp_path):
     "Somebody may train into a folder with hidden files of his own"
     others = [
@@ -142,14 +121,6 @@ def test_a_run_removes_what_it_was_writing_and_nothing_else(tmp_path):
     assert all(other.read_text() == "kept" for other in others)
 
 
-def test_a_reader_leaves_the_folder_of_a_living_writer_alone(tmp_path):
-    folder, aside = tmp_path / "a", tmp_path / ".a-old"
-    aside.mkdir()
-    with folder_lock(aside):  # between the two renames of its writer
-        assert recovered(folder) == folder and aside.is_dir() and not folder.exists()
-    assert recovered(folder).is_dir() and not aside.exists()
-
-
 def test_an_interrupt_between_the_two_renames_loses_nothing(tmp_path, monkeypatch):
     folder = tmp_path / "a"
     with whole_folder(folder) as fresh:
@@ -167,10 +138,3 @@ def test_an_interrupt_between_the_two_renames_loses_nothing(tmp_path, monkeypatc
         (fresh / "x").write_text("second")
     assert renames == [".a-old", "a", "a"], "set aside, interrupted, put back"
     assert (folder / "x").read_text() == "first" and [p.name for p in tmp_path.iterdir()] == ["a"]
-
-
-@pytest.mark.skipif(os.name == "nt", reason="no modes of files on Windows")
-def test_a_folder_is_as_private_as_its_owner_wishes(tmp_path):
-    write = "from dasd_lab.storage import whole_folder\nwith whole_folder('made'): pass"
-    subprocess.run([sys.executable, "-c", write], cwd=tmp_path, umask=0o077, check=True)
-    assert (tmp_path / "made").stat().st_mode & 0o777 == 0o700

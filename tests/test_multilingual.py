@@ -1,7 +1,6 @@
 "The multilingual companion of the shipped photographs: search in languages that were not taught"
 
 import pytest
-import torch
 from torch.nn.functional import cosine_similarity
 
 from dasd_lab.backbone import packaged
@@ -9,9 +8,8 @@ from dasd_lab.backbone.multilingual_e5 import open_sentence_encoder
 from dasd_lab.cli import main
 from dasd_lab.contracts import LabError
 from dasd_lab.corpora.catalog import load_corpus
-from dasd_lab.training.recipes import load_run
-from dasd_lab.training.saved import load_method, save_method
-from dasd_lab.training.shipped import MULTILINGUAL, run_folder, run_languages, shipped_run
+from dasd_lab.training.loading import load_run
+from dasd_lab.training.shipped import MULTILINGUAL, shipped_run
 
 COMPANION = f"photographs/{MULTILINGUAL}"
 pytestmark = pytest.mark.skipif(
@@ -33,14 +31,6 @@ def test_a_sentence_is_near_its_english_translation(companion, language, text):
     english = ["two dogs in the snow", "a man rides a bicycle", "a woman plays the guitar", "children on the beach"]
     asked = companion.encode_captions([text], language)
     assert cosine_similarity(asked, companion.encode_captions(english, "en")).argmax() == 0
-
-
-def test_it_is_a_small_file_beside_the_run_whose_towers_it_shares(companion):
-    files = {file.name: file.stat().st_size for file in run_folder(COMPANION).iterdir()}
-    assert set(files) == {"manifest.json", "model.safetensors"}
-    assert sum(files.values()) < 500_000
-    assert set(run_languages(COMPANION)) == {*companion.languages, "en"}
-    assert len(companion.languages) == 94
 
 
 @pytest.fixture
@@ -70,13 +60,6 @@ def test_the_command_takes_the_companion_for_a_language_that_was_not_taught(pict
     assert COMPANION not in capsys.readouterr().err
     assert main([*search, "x", "--language", "tlh"]) != 0
     assert "'tlh'" in capsys.readouterr().err
-
-
-def test_the_map_is_saved_and_loaded(companion, tmp_path):
-    save_method(companion, tmp_path / "m", half=True)
-    again = load_method(tmp_path / "m", companion.backbone)
-    texts = list(DOGS.values())
-    torch.testing.assert_close(again.encode_captions(texts, "it"), companion.encode_captions(texts, "it"))
 
 
 def test_without_the_package_the_next_step_is_named(companion, monkeypatch):

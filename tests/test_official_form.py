@@ -8,9 +8,10 @@ import torch
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.backbone.towers import Backbone, build_clip
 from dasd_lab.dasd.encoder import DASD
-from dasd_lab.dasd.official import official_config, official_stages
-from dasd_lab.presets import settings
-from dasd_lab.training.runs import Keeping, fit, load_method, save_method
+from dasd_lab.dasd.official import official_config
+from dasd_lab.presets import load_preset, settings
+from dasd_lab.training.runs import Keeping, fit
+from dasd_lab.training.saved import load_method, save_method
 from dasd_lab.training.stages import CaptionBatches, Stage
 
 CAPTIONS = [
@@ -55,7 +56,7 @@ def trained():
         assert every(0)["ids"].shape == (4, 24), "f_sa averages the padding: the context is always full"
         return every
 
-    stages = [replace(settings(Stage, s), steps=4, batch_size=4) for s in official_stages()]
+    stages = [replace(settings(Stage, s), steps=4, batch_size=4) for s in load_preset("dasd.official")["stages"]]
     return method, start, fit(method, stages, batches, keeping=Keeping(log_every=1), progress=False)
 
 

@@ -14,9 +14,10 @@ from dasd_lab.backbone.store import read_plan
 from dasd_lab.backbone.weights import CATALOGUE
 from dasd_lab.contracts import LabError
 from dasd_lab.presets import load_preset, provenance, settings
+from dasd_lab.training.loading import load_run
 from dasd_lab.training.parameters import frozen_parameters, method_shapes, tower_config, tower_sizes
 from dasd_lab.training.plan import plan
-from dasd_lab.training.recipes import BackboneChoice, load_run, published_backbone, train
+from dasd_lab.training.recipes import BackboneChoice, published_backbone, train
 from dasd_lab.training.runs import Keeping
 
 LAYERS = [3, 8, 36, 3]  # blocks of ResNet-152's four stages

@@ -98,24 +98,11 @@ def test_the_same_bits(ended, name):
     assert (straight / name).read_bytes() == (killed / name).read_bytes()
 
 
-def test_a_finished_run_keeps_no_checkpoint(ended):
-    assert not any((f / "checkpoints").exists() for f in ended[:2])
-
-
 def test_the_same_card(ended):
     cards = [json.loads((f / "card.json").read_text()) for f in ended[:2]]
     for c in cards:
         del c["cpu_s"], c["source_cpu_s"]
     assert cards[0] == cards[1]
-
-
-def test_it_learnt_something(ended):
-    log = [json.loads(r) for r in (ended[0] / "log.jsonl").read_text().splitlines()]
-    first = [r["alignment"] for r in log if "alignment" in r]
-    assert first[-1] < 0.7 * first[0] and {r["stage"] for r in log} == {
-        "cross_lingual_alignment",
-        "cross_modal_alignment",
-    }
 
 
 def test_a_finished_run_is_not_touched(ended):

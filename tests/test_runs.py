@@ -15,10 +15,10 @@ from test_processes import PROCESSES
 from tqdm import tqdm
 
 from dasd_lab.cli import main
-from dasd_lab.presets import vary
 from dasd_lab.training.checkpoints import Selection, checkpoints
+from dasd_lab.training.loading import load_run
 from dasd_lab.training.logging import read_progress
-from dasd_lab.training.recipes import load_run, resume, train
+from dasd_lab.training.recipes import resume, train
 from dasd_lab.training.runs import Keeping, Stopped
 from dasd_lab.training.runtime import Runtime
 from dasd_lab.training.source_model import train_source
@@ -217,20 +217,6 @@ def test_runtimes_learn_the_same(backbone, runtime):
         assert all(a.equal(b) for a, b in zip(usual.method.parameters(), other.method.parameters()))
 
 
-@pytest.mark.skipif("SOAK" not in os.environ, reason="only in make soak: compiling takes minutes on a processor")
-def test_compiled_code_learns_the_same(backbone):
-    import torch
-
-    usual, made = (
-        train(TINY, Squares(), backbone=backbone, seed=3, progress=False, runtime=m)
-        for m in (Runtime(), Runtime(compiled="default", length_step=8))
-    )
-    assert [r["loss"] for r in made.log] == pytest.approx(
-        [r["loss"] for r in usual.log], rel=2e-3
-    ) and not torch._dynamo.utils.counters["graph_break"]
-    assert "training_features" not in vars(made.method)
-
-
 def test_the_log_is_written_to_tensorboard(backbone, tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -253,21 +239,6 @@ def test_the_log_is_written_to_tensorboard(backbone, tmp_path):
         "run.json",
         "tensorboard",
     }
-
-
-def test_an_unknown_tracker_is_refused_before_the_first_step(backbone, tmp_path, capsys):
-    from dasd_lab.contracts import LabError
-
-    with pytest.raises(LabError, match="one of"):
-        train(
-            TINY,
-            Squares(),
-            out=tmp_path / "run",
-            backbone=backbone,
-            progress=False,
-            keeping=Keeping(200, trackers=("paper",)),
-        )
-    assert not (tmp_path / "run").exists()
 
 
 def test_an_existing_folder_is_refused_for_other_settings(backbone, tmp_path):
@@ -301,17 +272,4 @@ def test_an_existing_folder_is_refused_for_other_settings(backbone, tmp_path):
         load_run(tmp_path / "run").languages == ("de",)
         and len(json.loads((tmp_path / "run/run.json").read_text())["attempts"]) == 2
         and run.log
-    )
-
-
-def test_the_record_says_what_was_trained(backbone, tmp_path):
-    "Steps in proportion to the languages, batches no larger than the number of captions, and the languages"
-    preset = vary(TINY, dict(languages=["de", "fr"], source_model=None))
-    train(vary(preset, {"stages.0.batch_size": 64}), Squares(), ["fr"], tmp_path / "run", 3, backbone, progress=False)
-    r = json.loads((tmp_path / "run/run.json").read_text())
-    first = r["settings"]["stages"][0]
-    assert (
-        (first["steps"], first["batch_size"], r["settings"]["config"]["languages"]) == (15, 48, ["fr"])
-        and "adapted to" in r["sources"]["stages.0.steps"]
-        and r["attempts"][0]["machine"]["processes"] == 1
     )

@@ -136,18 +136,6 @@ def test_the_last_block_where_it_is_read(pair):
     close(*(f[1] for f in found))
 
 
-def test_a_cut_vocabulary_learns_the_same(pair, stage):
-    losses = []
-    for method in pair:
-        method.train()
-        optimizers, turn = open_stage(method, stage)
-        rows = [train_step(method, stage, optimizers, batch(method, seed=i), i, turn) for i in range(4)]
-        losses.append([float(row["loss"]) for row in rows])
-    assert losses[0] == losses[1]
-    whole, small = (m.token_vectors.embedding.weight for m in pair)
-    assert torch.equal(whole[:USED], small)
-
-
 def test_nothing_frozen_is_run_or_kept(pair, stage, monkeypatch):
     method = pair[1]
     b = batch(method)
@@ -172,12 +160,9 @@ def test_nothing_frozen_is_run_or_kept(pair, stage, monkeypatch):
 
 def test_every_row_of_the_benchmark_learns_what_the_plain_step_learns(pair, stage):
     found = bench_train.learnt(bench_train.ladder(), pair, stage, [batch(pair[0], seed=i) for i in range(3)], USED)
-    assert [*found] == ["plain", "store", "frozen", "vocabulary", "cut", "shared", "lab", "length", "lazy"]
+    assert [*found] == ["plain", "store", "frozen", "vocabulary", "cut", "shared", "lab", "length"]
     for name, row in found.items():
-        if name != "lazy":
-            assert row["loss_apart"] < 1e-5 and row["learnt_apart"] < 1e-2, (name, row)
-    # unread rows do not move: close, and not the same
-    assert found["lazy"]["learnt_apart"] > 1e-2 and found["lazy"]["loss_apart"] < 0.05
+        assert row["loss_apart"] < 1e-5 and row["learnt_apart"] < 1e-2, (name, row)
 
 
 def called(module, monkeypatch, *words):
@@ -189,10 +174,8 @@ def test_the_benchmark_of_a_step_runs(monkeypatch, capsys, tmp_path):
     threads = torch.get_num_threads()
     called(bench_train, monkeypatch, "--tiny", "--rounds", "2", "--json", str(tmp_path / "a.json"))
     torch.set_num_threads(threads)
-    assert [r["row"] for r in json.loads((tmp_path / "a.json").read_text())["rows"]][-2:] == [
-        "length",
-        "lazy",
-    ] and "plain" in capsys.readouterr().out
+    assert [r["row"] for r in json.loads((tmp_path / "a.json").read_text())["rows"]][-2:] == ["lab", "length"]
+    assert "| plain |" in capsys.readouterr().out
 
 
 def test_the_benchmark_of_a_gpu_runs_without_one(monkeypatch, capsys, tmp_path):

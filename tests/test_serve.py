@@ -362,14 +362,14 @@ def test_searches_do_not_wait_for_writers(gallery, monkeypatch):
     "For example for an import that holds the lock"
     began = threading.Event()
     go = threading.Event()
-    change = gallery.engine.change
+    change = gallery.set_facts
 
     def slow(*args):
         began.set()
         go.wait(300)
         return change(*args)
 
-    monkeypatch.setattr(gallery.engine, "change", slow)
+    monkeypatch.setattr(gallery, "set_facts", slow)
     app = gallery_app(gallery, WRITER)
     body = b'{"facts": {"shade": 5}}'
     with serving(app) as port, ThreadPoolExecutor(6) as pool:
@@ -423,7 +423,7 @@ def tempting(tmp_path, outside):
     drawn = draw(tmp_path / "drawn", 1)
     gallery = make(tmp_path / "gallery", drawn)
     (drawn / "notes.txt").write_text("secret words")
-    gallery.engine.change(["blue-00.png"], dict(source=str(drawn / "notes.txt")))
+    gallery.set_facts(["blue-00.png"], dict(source=str(drawn / "notes.txt")))
     gallery.add([outside], ["outside"])
     (drawn / "link.png").symlink_to(outside)
     gallery.add([drawn / "link.png"], ["a link"])
@@ -517,7 +517,7 @@ def test_an_id_is_never_opened_as_a_file(tmp_path, monkeypatch):
     "Not even the id of an image without embedding, when a file of that name is in the working folder"
     drawn = draw(tmp_path / "drawn", 1)
     gallery = make(tmp_path / "gallery", drawn)
-    other = gallery.with_method(Other())
+    other = StoredGallery(gallery.folder, Other())
     assert other.embedding != gallery.embedding
     monkeypatch.chdir(tmp_path)
     picture("blue", 0).save("red-00.png")

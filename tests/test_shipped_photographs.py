@@ -11,20 +11,17 @@ import torch
 from PIL import Image, ImageColor
 from test_shown_queries import IMAGES, ROW, of_world
 
-from dasd_lab.backbone.towers import fingerprint, load_backbone, save_backbone
 from dasd_lab.cli import main
 from dasd_lab.contracts import LabError
 from dasd_lab.corpora.catalog import FolderCorpus, load_corpus
-from dasd_lab.evaluation.benchmarks import SentenceView
 from dasd_lab.evaluation.fields import field_figures
 from dasd_lab.evaluation.short_queries import short_queries
 from dasd_lab.search.explain.slot_attention import read_slots
 from dasd_lab.search.gallery.in_memory import Gallery
-from dasd_lab.search.gallery.kept import kept_gallery
+from dasd_lab.search.gallery.views import corpus_gallery
 from dasd_lab.storage import read_tensors
-from dasd_lab.training.loading import words_of
-from dasd_lab.training.pretrained import Pretrained
-from dasd_lab.training.recipes import load_run, shipped_run
+from dasd_lab.training.loading import load_run, words_of
+from dasd_lab.training.shipped import shipped_run
 
 FOLDER = shipped_run("photographs")
 FLICKR8K = Path(os.environ.get("DASD_LAB_FLICKR8K") or Path(__file__).resolve().parents[2] / "shared/data/flickr8k")
@@ -50,14 +47,7 @@ def corpus():
 @pytest.fixture(scope="module")
 def gallery(method, corpus):
     "The test photographs; with a data root that keeps their embeddings they are encoded once"
-    return kept_gallery(method, corpus, "test")
-
-
-def test_a_method_with_a_space_of_its_own_embeds_sentences(method):
-    "The vectors of SMALR are narrower than those of its frozen model"
-    smalr = load_run("photographs/smalr")
-    vectors = SentenceView(smalr, "de").encode(["ein Hund", "zwei Katzen"])
-    assert vectors.shape == (2, smalr.embed_dim) and smalr.embed_dim < method.embed_dim
+    return corpus_gallery(method, corpus, "test")
 
 
 @pytest.fixture(scope="module")
@@ -91,16 +81,6 @@ def test_words_describe_what_an_image_shows(slots):
     assert "surf" in texts[0] and "pool" in texts[1] and "bicycle" in texts[2], texts
     assert 300 < len(words.words) < 1000 and all(word.isalpha() for word in words.words)
     assert words.settings == slots.describer.settings
-
-
-def test_published_slots_keep_their_words(slots, tmp_path):
-    shared = Pretrained.from_run(FOLDER / "leccr")
-    assert shared.training["corpus"] == "flickr8k" and shared.training["preset"] == "leccr.photographs_words"
-    shared.save_pretrained(tmp_path / "leccr")
-    theirs = load_run(tmp_path / "leccr")
-    assert theirs.describer.settings == slots.describer.settings
-    assert theirs.training_corpora == slots.training_corpora
-    assert theirs.encode_captions(["ein Hund"], "de").equal(slots.encode_captions(["ein Hund"], "de"))
 
 
 def test_slots_describe_and_rank_ones_own_images(slots):
@@ -158,11 +138,6 @@ def test_slots_need_the_model_beside_them(tmp_path):
         load_run(tmp_path / "leccr")
 
 
-def test_size():
-    sizes = [path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()]
-    assert sum(sizes) <= 25_000_000
-
-
 def test_the_card_says_what_it_was_trained_on(card):
     assert "Flickr8k" in card["trained_on"]
     assert "research" in card["licence"]
@@ -179,12 +154,6 @@ def test_every_language_is_read(method):
     cosine = torch.nn.functional.cosine_similarity
     for code, found in features.items():
         assert cosine(found, features["en"], dim=0) > cosine(found, other, dim=0), code
-
-
-def test_a_saved_backbone_keeps_only_what_its_packages_lack(method, tmp_path):
-    save_backbone(method.backbone, tmp_path / "backbone", half=True)
-    assert sum(path.stat().st_size for path in (tmp_path / "backbone").iterdir()) < 15_000_000
-    assert fingerprint(load_backbone(tmp_path / "backbone")) == fingerprint(method.backbone)
 
 
 def test_figures_are_those_of_the_card(method, card, corpus, gallery):

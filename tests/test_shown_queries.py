@@ -13,8 +13,8 @@ import pytest
 
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.explore.workbench import WORLDS
-from dasd_lab.search.gallery.kept import kept_gallery
-from dasd_lab.training.recipes import load_run
+from dasd_lab.search.gallery.views import corpus_gallery
+from dasd_lab.training.loading import load_run
 
 ROOT = Path(__file__).resolve().parents[1]
 NBS = ROOT / "nbs"
@@ -254,7 +254,7 @@ class Wanted:
 def scenes():
     "The test scenes, and a gallery of them"
     corpus = load_corpus("pictograms", progress=False)
-    return corpus, kept_gallery(load_run("pictograms"), corpus, "test")
+    return corpus, corpus_gallery(load_run("pictograms"), corpus, "test")
 
 
 @pytest.mark.parametrize("query", of_world("pictograms"))

@@ -11,13 +11,11 @@ import torch.nn.functional as F
 from squares import SOURCE, Squares
 
 from dasd_lab.backbone.towers import fingerprint
-from dasd_lab.contracts import COLUMNS, LabError
-from dasd_lab.presets import plain, settings
-from dasd_lab.storage import read_tensors, seal, whole_folder, write_tensors
-from dasd_lab.training.checkpoints import own_state
-from dasd_lab.training.runs import Keeping, fit, load_method, save_method
+from dasd_lab.contracts import LabError
+from dasd_lab.training.runs import Keeping, fit
+from dasd_lab.training.saved import load_method, own_state, save_method
 from dasd_lab.training.source_model import train_source
-from dasd_lab.training.stages import Stage, Term, set_trainable, stage_loss
+from dasd_lab.training.stages import Stage, Term
 
 COLOURS = ["red", "blue", "green", "white", "black", "brown"]
 THINGS = ["dog", "cat", "horse", "bird", "car", "house", "tree", "boat", "chair", "lamp"]
@@ -232,43 +230,6 @@ def test_planted_translations_share_entries(trained_words):
     assert np.mean(warm[-10:]) < 0.05 < np.mean(warm[:5])
 
 
-def test_the_main_stage_leaves_the_assignment_alone_and_moves_entries(trained_words):
-    method, log = trained_words
-    method.prepare(MAIN.name, log)
-    before = {k: v.clone() for k, v in own_state(method).items()}
-    said = fit(method, [MAIN], batches(method), keeping=Keeping(log_every=1), progress=False)
-    now = own_state(method)
-    for k in ("words.latent.codes", "words.latent.original", "words.started", "words.latent.phase"):
-        assert torch.equal(now[k], before[k]), k
-    for k in (
-        "words.latent.entries.weight",
-        "words.own.weight",
-        "words.shared.weight",
-        "words.layers.de.weight",
-        "sentences.gru.weight_hh_l0",
-        "image.first.weight",
-        "masked.mask.weight",
-        "classifier.weight",
-    ):
-        assert not torch.equal(now[k], before[k]), k
-
-    def terms(name, rows):
-        return np.mean([r[name] for r in rows])
-
-    assert terms("image_sentence", said[-5:]) < 0.6 * terms("image_sentence", said[:5])
-    assert terms("masked_language", said[-5:]) < terms("masked_language", said[:5])
-    pictures = batches(method, B=100)(MAIN)(0)
-    text = torch.cat(
-        [
-            method.encode_captions([caption(MEANINGS[i], language, 0) for i in pictures["visual_index"]], language)
-            for language in LANGUAGES
-        ]
-    )
-    found = method.score(text, method.encode_visuals(pictures)).topk(10).indices
-    right = (found == torch.arange(100).repeat(3)[:, None]).any(1).float().mean()
-    assert right > 0.4, right  # of a hundred pictures, chance is .1
-
-
 def test_it_collapses_without_a_warm_up_and_is_refused(method):
     with pytest.raises(LabError, match="plateau"):
         method.prepare("latent_words", [dict(stage="words_warm_up", loss=0.09)] * 10)
@@ -330,26 +291,6 @@ def test_saved_and_loaded_in_every_phase(phase, method, trained_words, smalr, ba
     assert close > 0.999
 
 
-def test_saved_for_use_without_what_only_training_reads(trained_words, backbone, tmp_path):
-    method = trained_words[0].eval()
-    save_method(method, tmp_path / "whole")
-    save_method(method, tmp_path / "used", for_use=True)
-    whole, used = (read_tensors(tmp_path / name / "model.safetensors") for name in ("whole", "used"))
-    left_out = {name for name in set(whole) - set(used) if not name.startswith(("masked.", "classifier."))}
-    assert left_out == {"words.started"} and not any(name.startswith("masked.") for name in used)
-    captions = [caption(m, "de", 0) for m in MEANINGS[:9]]
-    again = load_method(tmp_path / "used", backbone)
-    assert torch.equal(again.encode_captions(captions, "de"), method.encode_captions(captions, "de"))
-    used.pop("words.own.weight")
-    with whole_folder(tmp_path / "less") as f:
-        method.tokenizer.save(f / "tokenizer.json")
-        write_tensors(used, f / "model.safetensors")
-        about = dict(method=method.name, config=plain(method.config), backbone=fingerprint(backbone))
-        seal(f, kind="method", **about)
-    with pytest.raises(LabError, match="words.own.weight"):
-        load_method(tmp_path / "less", backbone)
-
-
 def test_a_stopped_run_goes_on_to_the_same_bits(trained_words, smalr, backbone, tmp_path):
     "In the stage whose weights have other shapes than a fresh method's"
     method, log = trained_words
@@ -388,106 +329,6 @@ def test_a_stopped_run_goes_on_to_the_same_bits(trained_words, smalr, backbone, 
     fit(again, [stage], batches(again), tmp_path, keeping=Keeping(2), progress=False)
     for k, v in own_state(whole).items():
         assert torch.equal(v, own_state(again)[k]), k
-
-
-def test_two_trainings_from_one_seed_agree(smalr, config, backbone, words):
-    def once():
-        torch.manual_seed(3)
-        m = smalr.SMALR(config, backbone, words[0])
-        m.start_from(torch.from_numpy(words[1]))
-        pretrain(m, [replace(s, steps=n) for s, n in zip(PRE, (60, 5))])
-        m.prepare("scaling")
-        return own_state(m)
-
-    a = once()
-    b = once()
-    assert a.keys() == b.keys()
-    assert all(torch.equal(a[k], b[k]) for k in a)
-
-
-def test_without_specific_words_it_is_language_agnostic(smalr, config, backbone, words):
-    torch.manual_seed(0)
-    m = smalr.SMALR(replace(config, specific=0, masked=False), backbone, words[0])
-    m.start_from(torch.from_numpy(words[1]))
-    pretrain(m)
-    m.prepare("scaling")
-    assert m.words.own is None
-    assert not any("own" in k or "layers" in k or "masked" in k for k in dict(m.named_parameters()))
-    v = m.tokenizer
-    latent = m.words.latent
-    all_words = latent.all_words()
-    close(m.words(all_words), m.words.shared(latent.entries(latent.codes[all_words])))
-    by_entry = {}
-    for i in all_words.tolist():
-        by_entry.setdefault(int(latent.codes[i]), []).append(i)
-    across = next(ids for ids in by_entry.values() if len({v.word(i)[0] for i in ids}) > 1)
-    same = m.words(torch.tensor(across))
-    close(same, same[:1].expand_as(same))
-    set_trainable(m, ("words", "sentences", "image", "masked", "classifier"))
-    found = m.training_features({k: x for k, x in batches(m)(MAIN)(0).items() if k != "masked_words"})
-    total, _ = stage_loss(
-        replace(
-            MAIN,
-            terms=(Term("image_sentence", options=dict(masked=False)), Term("neighbourhood", 0.05), Term("embed_reg")),
-        ),
-        found,
-    )
-    total.backward()
-    assert latent.entries.weight.grad.abs().sum() > 0
-
-
-def test_longer_padding_changes_no_loss(trained_words):
-    method, _ = trained_words
-    method.prepare("scaling")
-    method.eval()
-    batch = batches(method)(MAIN)(0)
-    longer = batch | {k: F.pad(batch[k], (0, 5)) for k in ("word_ids", "masked_words")}
-    for (a, x), (b, y) in zip(
-        *(sorted(stage_loss(MAIN, method.training_features(d))[1].items()) for d in (batch, longer))
-    ):
-        assert a == b
-        close(x, y)
-
-
-def test_where_everything_is_alike_the_losses_are_known(trained_words):
-    "m (1 + λ1) for pictures and captions, m for neighbours"
-    method, _ = trained_words
-    method.prepare("scaling")
-    with torch.no_grad():
-        for layer in (method.sentences.out, method.image.out):
-            layer.weight.zero_()
-            layer.bias.fill_(1.0)
-    found = method.training_features(batches(method)(MAIN)(0)) | {}
-    report = stage_loss(MAIN, found)[1]
-    close(report["image_sentence"], torch.tensor(0.125))
-    report = stage_loss(
-        replace(MAIN, terms=(Term("neighbourhood", options=dict(weights=[0.0, 1.0, 0.0, 1.0])),)), found
-    )[1]
-    close(report["neighbourhood"], torch.tensor(0.1))
-
-
-def test_masks_follow_from_the_seed_and_words_that_are_unknown_are_dropped(trained_words):
-    method, _ = trained_words
-    method.prepare("scaling")
-    batch = batches(method)
-    assert torch.equal(batch(MAIN)(3)["masked_words"], batch(MAIN)(3)["masked_words"])
-    assert not torch.equal(batch(MAIN)(3)["masked_words"], batch(MAIN)(4)["masked_words"])
-    close(method.encode_captions(["a red zebra dog"], "en"), method.encode_captions(["A red dog!"], "en"))
-    assert method.encode_captions(["zebra"], "en").isfinite().all()
-    close(method.encode_captions([" ".join(["dog"] * 8)], "en"), method.encode_captions([" ".join(["dog"] * 30)], "en"))
-
-
-def test_it_says_what_it_reads_and_keeps_its_settings(smalr, config, method):
-    assert set(method.reads(config)) <= set(COLUMNS)
-    assert set(method.reads(config)) <= set(batches(method)(MAIN)(0))
-    assert settings(smalr.SMALRConfig, plain(config)) == config
-    assert method.languages == ("de", "fr")
-    assert method.all_languages == LANGUAGES
-    assert method.frozen_source is False
-    with pytest.raises(LabError, match="one of"):
-        method.encode_captions(["x"], "fi")
-    with pytest.raises(LabError, match="a row for every id"):
-        method.start_from(torch.zeros(3, 16))
 
 
 def test_a_vocabulary_of_another_tokenizer_is_refused(method, tmp_path, backbone):

@@ -20,7 +20,8 @@ from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.evaluation.studies import read_runs
 from dasd_lab.evaluation.tables import TABLES, run_table, skipping
 from dasd_lab.presets import load_preset, vary
-from dasd_lab.training.recipes import load_run, train
+from dasd_lab.training.loading import load_run
+from dasd_lab.training.recipes import train
 from dasd_lab.training.source_model import train_source
 
 BERT = dict(
@@ -52,7 +53,7 @@ def test_the_numbers_of_the_papers_are_found_for_the_rows_of_the_tables():
             printed = paper_tables(paper).get(number)
             if printed and printed.rows:
                 labels = {label for row in printed.rows for label in (row.name, row.label)}
-                assert {row.paper for row in table.sources if isinstance(row, tables.Row)} - {""} <= labels
+                assert {row.paper for row in table.sources if isinstance(row, tables.TableRow)} - {""} <= labels
         for number, table in MAIN_TABLES[paper].items():
             printed = paper_tables(paper)[number]
             for row in table.rows:

@@ -4,7 +4,6 @@ import copy
 import json
 
 import numpy as np
-import open_clip
 import pytest
 import torch
 from PIL import Image
@@ -95,7 +94,6 @@ LAST = dict(end="<end>", pad="!")
 SIGLIP = dict(start=None, pad="</s>")
 CASES = {
     "ViT-B-32": ("open_clip", clip_config("ViT-B-32"), LAST),
-    "ViT-L-14-quickgelu": ("open_clip", clip_config("ViT-L-14-quickgelu"), LAST),
     "ViT-H-14-worldwide": ("open_clip", clip_config("ViT-H-14-worldwide", eos_id=3), {}),
     "ViT-B-16-SigLIP": ("open_clip", clip_config("ViT-B-16-SigLIP"), SIGLIP),
     "ViT-B-16-SigLIP2": ("open_clip", clip_config("ViT-B-16-SigLIP2"), SIGLIP),
@@ -138,7 +136,6 @@ CASES = {
             ("bert", "mean", {}),
             ("bert", "first", {}),
             ("xlm-roberta", "mean", {}),
-            ("xlm-roberta-xl", "first", {}),
             ("modernbert", "mean", dict(local_attention=4, cls_token_id=1, sep_token_id=3)),
         )
     },
@@ -163,18 +160,15 @@ def backbone(request):
     return made
 
 
-def test_driven_it_is_the_models_own(backbone):
+def test_features_block_by_block_are_the_models_own_in_float32_and_bfloat16(backbone):
     assert driving_error(backbone, CAPTIONS) < 2e-5
-    assert verified(backbone) is backbone
     assert backbone.n_blocks == 3
-
-
-def test_driven_it_is_the_models_own_in_bfloat16(backbone):
     low = copy.deepcopy(backbone).bfloat16()
     # of a deviation: bfloat16 rounds to 1/256
-    assert low.dtype == torch.bfloat16
     assert driving_error(low, CAPTIONS) < 0.05
     assert low.encode_source(CAPTIONS).dtype == torch.float32
+    found = backbone.encode_pictures([np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)] * 2)
+    assert found.shape == (2, backbone.embed_dim) and found.isfinite().all()
 
 
 def test_a_caption_does_not_depend_on_its_neighbours(backbone):
@@ -185,15 +179,7 @@ def test_a_caption_does_not_depend_on_its_neighbours(backbone):
         torch.testing.assert_close(backbone.encode_source([c])[0], found[i], atol=2e-5, rtol=1e-4)
 
 
-def test_pictures_become_vectors(backbone):
-    found = backbone.encode_pictures([np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)] * 2)
-    # not normalised
-    assert found.shape == (2, backbone.embed_dim)
-    assert found.isfinite().all()
-    assert (found.norm(dim=-1) - 1).abs().min() > 1e-4
-
-
-def test_kept_and_loaded(backbone, tmp_path):
+def test_a_saved_tower_is_loaded_as_it_was(backbone, tmp_path):
     save_backbone(backbone, tmp_path / "kept")
     again = load_backbone(tmp_path / "kept")
     assert json.loads((tmp_path / "kept/manifest.json").read_text())["tower"] == backbone.kind == again.kind
@@ -233,6 +219,7 @@ def methods(backbone):
     ]
 
 
+@pytest.mark.parametrize("backbone", ["ViT-B-32", "nllb-clip-base", "SiglipModel"], indirect=True)
 def test_zero_adapters_leave_the_frozen_tower(backbone):
     for method in methods(backbone):
         ids, end_index = method.tokens(GERMAN)
@@ -244,10 +231,8 @@ def test_zero_adapters_leave_the_frozen_tower(backbone):
             torch.testing.assert_close(found, backbone.read_out(tokens, end_index), atol=2e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_methods_train_on_it(backbone, precision):
-    if precision == "bfloat16":
-        backbone = copy.deepcopy(backbone).bfloat16()
+@pytest.mark.parametrize("backbone", ["ViT-B-32", "nllb-clip-base", "SiglipModel"], indirect=True)
+def test_methods_train_on_towers_of_every_library(backbone):
     frozen = fingerprint(backbone)
     source = backbone.encode_source(CAPTIONS[:3])
     for method in methods(backbone):
@@ -272,7 +257,7 @@ def test_methods_train_on_it(backbone, precision):
         torch.testing.assert_close(
             method.encode_captions(GERMAN[:1], "de")[0],
             method.encode_captions(GERMAN, "de")[0],
-            atol=3e-5 if precision == "float32" else 0.2,
+            atol=3e-5,
             rtol=1e-3,
         )
 
@@ -384,47 +369,6 @@ def kept(tmp_path):
     return config, state, write
 
 
-@pytest.mark.parametrize(
-    "fault,said",
-    [
-        ("half", "lacks"),
-        ("surplus", "unknown"),
-        ("width", "instead of"),
-        ("depth", "lacks"),
-        ("nan", "NaN"),
-        ("cut", "truncated"),
-        ("pickle", "pickle"),
-    ],
-)
-def test_weights_that_do_not_fit_are_refused(kept, fault, said):
-    config, state, write = kept
-    if fault == "half":
-        state = dict(list(state.items())[: len(state) // 2])
-    if fault == "surplus":
-        state = state | {"adapter.weight": torch.zeros(2)}
-    if fault == "width":
-        state = build_clip(config | dict(text_cfg=config["text_cfg"] | dict(width=48))).state_dict()
-    if fault == "depth":
-        config = config | dict(text_cfg=config["text_cfg"] | dict(layers=5))
-    if fault == "nan":
-        state["ln_final.weight"][3] = torch.nan
-    path = write(state)
-    if fault == "cut":
-        path.write_bytes(path.read_bytes()[:5000])
-    if fault == "pickle":
-        torch.save(nn.Linear(2, 2), path)
-    with pytest.raises(LabError, match=said):
-        open_clip_backbone("ViT-B-32", path, config=config, tokenizer=words(**LAST))
-
-
-def test_whole_weights_are_taken(kept):
-    config, state, write = kept
-    backbone = open_clip_backbone("ViT-B-32", write(state), config=config, tokenizer=words(**LAST))
-    assert driving_error(backbone, CAPTIONS) < 1e-5
-    assert backbone.preprocessing.resize_mode == "shortest"
-    assert backbone.preprocessing.mean == open_clip.OPENAI_DATASET_MEAN
-
-
 def test_a_tag_is_found_in_the_hubs_cache_and_a_folder_by_its_path(kept, tmp_path, monkeypatch):
     "Nothing is fetched; the tag brings OpenAI's activation along"
     config, state, write = kept
@@ -482,25 +426,8 @@ def test_a_tower_that_is_not_what_it_gives_is_refused():
         verified(Backbone(model, words(), config, text=text, kind="dual_stream"))
 
 
-def test_a_tokenizer_without_an_end_token(tmp_path):
-    with pytest.raises(LabError, match="SEP"):
-        words(end="[SEP]")
-    t = Tokenizer(models.WordLevel({"a": 0, "[CLS]": 1, "[PAD]": 2}, "a"))
-    (tmp_path / "config.json").write_text(json.dumps(dict(model_type="bert", **SMALL)))
-    t.save(str(tmp_path / "tokenizer.json"))
-    save_file(build_encoder(dict(model_type="bert", **SMALL)).state_dict(), tmp_path / "model.safetensors")
-    with pytest.raises(LabError, match="SEP"):
-        dual_stream_backbone(tmp_path)
-
-
-def test_a_tokenizer_of_another_model(kept):
-    config, state, write = kept
-    with pytest.raises(LabError, match="49,408 tokens"):
-        open_clip_backbone("ViT-B-32", write(state), config=config)
-
-
 @pytest.mark.parametrize("missing", ["config.json", "model.safetensors", "tokenizer.json"])
-def test_half_a_folder(tmp_path, missing):
+def test_a_folder_that_lacks_a_file_is_refused(tmp_path, missing):
     own = dict(model_type="bert", **SMALL)
     (tmp_path / "config.json").write_text(json.dumps(own))
     save_file(build_encoder(own).state_dict(), tmp_path / "model.safetensors")
@@ -512,24 +439,8 @@ def test_half_a_folder(tmp_path, missing):
         dual_stream_backbone(tmp_path, frame=("<s>", "</s>", "<pad>"))
 
 
-def test_captions_longer_or_shorter_than_the_tower_takes():
-    clip = ClipText(build_clip(clip_config("ViT-B-16-SigLIP")))
-    with pytest.raises(LabError, match="64, the context"):
-        clip.start(torch.zeros(1, 5, 32), torch.tensor([4]))
-    bert = EncoderText(build_encoder(dict(model_type="bert", **SMALL)))
-    with pytest.raises(LabError, match="at most 34"):
-        bert.start(torch.zeros(1, 35, 32), torch.tensor([4]))
-    with pytest.raises(LabError, match="width 16"):
-        bert.start(torch.zeros(1, 5, 16), torch.tensor([4]))
-
-
 @pytest.mark.parametrize("kind", ["siglip2", "flava", ""])
 def test_two_tower_models_that_are_not_known(tmp_path, kind):
     (tmp_path / "config.json").write_text(json.dumps(dict(model_type=kind)))
     with pytest.raises(LabError, match="chinese_clip"):
         transformers_backbone(tmp_path)
-
-
-def test_an_unknown_kind_in_a_manifest(tmp_path):
-    with pytest.raises(LabError, match="dual_stream"):
-        build("something new", {})

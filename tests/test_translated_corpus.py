@@ -16,7 +16,7 @@ from dasd_lab.presets import vary
 from dasd_lab.serve.limits import ServiceSettings
 from dasd_lab.serve.service import gallery_app
 from dasd_lab.storage import write_json
-from dasd_lab.training.recipes import load_run
+from dasd_lab.training.loading import load_run
 from dasd_lab.training.source_model import train_source
 
 SPLITS = dict(train=("train", 12), validation=("val", 3), test=("test_2016_flickr", 3))

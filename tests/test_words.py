@@ -52,7 +52,8 @@ CODES = [0, 1, 2, 3, 1, -1, 1, 2, 0, 1, 3, 0, 1, 3, 3, 0, 2, 2]
 
 def method_of(backbone, words=WORDS, counts=COUNTS, codes=CODES, k=1, n=4):
     tokenizers = dict.fromkeys(words, "unicode_words") | {code: "character_bigrams" for code in words if code == "zh"}
-    vocabulary = WordVocabulary(words, counts, tokenizers)
+    counted = {language: dict(zip(names, counts[language])) for language, names in words.items()}
+    vocabulary = WordVocabulary(counted, tokenizers)
     torch.manual_seed(0)
     config = SMALRConfig(
         languages=tuple(words)[1:],
@@ -250,7 +251,9 @@ def ids_by(method, gallery, text, language):
 def test_rankings_are_those_of_the_wrapped_method(inner):
     "By the query, by each translation, by their mean and by a learnt combination"
     gallery = gallery_of(inner)
-    learnt = LearnedConsistency(("de", "fr", "en"), init="random", seed=3)
+    learnt = LearnedConsistency(("de", "fr", "en"))
+    for weights in learnt.parameters():
+        torch.nn.init.uniform_(weights, 0.0, 0.2, torch.Generator().manual_seed(3))
     found = rankings(gallery, "ein rotes Quadrat auf der Wiese.", "de", ByColour(), learnt)
     # no translation from German into French
     assert found.ways == ["own words", "en", "CLC-A", "CLC-C"]

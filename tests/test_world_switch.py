@@ -17,9 +17,9 @@ from dasd_lab.explore.app import EXPLORERS, App
 from dasd_lab.explore.controls import WorldSwitch
 from dasd_lab.explore.styles.state import StylesState
 from dasd_lab.explore.workbench import WORLDS, first_world, open_worlds, world_workbench
-from dasd_lab.search.on_disk.own_galleries import gallery_run, own_galleries
+from dasd_lab.search.on_disk.places import gallery_run, own_galleries
 from dasd_lab.training import recipes, shipped
-from dasd_lab.training.runs import save_method
+from dasd_lab.training.saved import save_method
 
 SHIPPED = recipes.shipped_run()
 pytestmark = pytest.mark.skipif(not (SHIPPED / "card.json").is_file(), reason=f"no trained run in {SHIPPED}")

@@ -12,7 +12,7 @@ import string
 import tempfile
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -251,21 +251,11 @@ def as_open_clip(
 def weights_file(
     name: str,  # model name in open_clip's registry
     tag: str,  # pretrained tag
-    download: bool = False,  # download the file if it is not cached
 ) -> Path:
-    "The file of a pretrained tag, from the hub's cache or, if requested, from the hub"
+    "The file of a pretrained tag, from the hub's cache; nothing is downloaded"
     config = tag_settings(name, tag)
     repository = (config.get("hf_hub") or "").strip("/")
     source = repository or config.get("url")
-    if download:
-        try:
-            return Path(open_clip.download_pretrained(config, prefer_hf_hub=True))
-        except Exception as e:
-            raise LabError(
-                f"{source}, which could not be fetched ({str(e)[:100]})",
-                "a connection to the Hugging Face hub",
-                "Fetch it on another machine and pass the path of the file as `pretrained`.",
-            ) from e
     from huggingface_hub import try_to_load_from_cache
 
     if repository:
@@ -276,7 +266,7 @@ def weights_file(
     raise LabError(
         f"no weights {tag!r} of {name} on this machine",
         f"open_clip_model.safetensors of {source}",
-        "Pass its path or its folder as `pretrained`, or set `download=True`.",
+        "Pass its path or its folder as `pretrained`; `dasd-lab weights` lists models that it fetches.",
     )
 
 # %% ../../nbs/2_backbone/1_towers/60_open_clip.ipynb #05fabb9e
@@ -325,7 +315,6 @@ def _read_registered(
     name: str,  # model name in open_clip's registry
     pretrained: str | Path | None,  # a tag, a file, or a folder
     config: Mapping | None,  # `model_cfg`; None: the registry's
-    download: bool,  # see `weights_file`
 ) -> _Published:
     "A registered model with weights from a tag, a file or a folder"
     tags = open_clip.list_pretrained_tags_by_model(name)
@@ -342,7 +331,7 @@ def _read_registered(
         return _Published(config, preprocessing, path, None)
     preprocessing = tag_settings(name, str(pretrained))
     config["quick_gelu"] = bool(preprocessing.get("quick_gelu", False))
-    return _Published(config, preprocessing, weights_file(name, str(pretrained), download), None)
+    return _Published(config, preprocessing, weights_file(name, str(pretrained)), None)
 
 
 def _with_encoder(config: dict, folder: Path | None, encoder: Mapping | None) -> tuple[dict, str]:
@@ -370,18 +359,13 @@ def open_clip_backbone(
     name: str | Path,  # model name in open_clip's registry, or a folder in open_clip's layout
     pretrained: str | Path | None = None,  # tag, file of weights, or folder with one; None: the weights of a folder
     tokenizer: str | Path | CaptionTokenizer | None = None,  # tokenizer.json; None: the folder's, or CLIP's
-    download: bool = False,  # allow downloads from the hub
     encoder: Mapping | None = None,  # config.json of a text encoder; None: the folder's, or a known one
     frame: tuple | None = None,  # see `tokenizer_for`
     config: Mapping | None = None,  # `model_cfg` instead of the registry's
 ) -> Backbone:
     "Open a published model as a frozen backbone, verified"
-    if Path(name).is_dir():
-        published = _read_folder(Path(name))
-        if pretrained is not None:
-            published = _other_weights(published, Path(pretrained))
-    else:
-        published = _read_registered(str(name), pretrained, config, download)
+    folder = Path(name)
+    published = _read_folder(folder) if folder.is_dir() else _read_registered(str(name), pretrained, config)
     model_cfg, kind = _with_encoder(published.config, published.folder, encoder)
     if tokenizer is None and published.folder is not None and model_cfg["text_cfg"].get("hf_tokenizer_name"):
         file = published.folder / "tokenizer.json"
@@ -406,10 +390,3 @@ def open_clip_backbone(
         fill_color=preprocessing.get("fill_color") or 0,
     )
     return verified(backbone)
-
-
-def _other_weights(published: _Published, path: Path) -> _Published:
-    "A model of a folder with weights from another file or folder"
-    if path.is_dir():
-        return replace(published, weights=_weights_in(path) or path / _FILES[0], folder=path)
-    return replace(published, weights=path)

@@ -63,22 +63,28 @@ def card_results(
 
 def _check_folders(run: str | Path, folder: str | Path | None, push: str | None) -> bool:
     "Whether the run is published already; an error where a folder is missing, is not needed, or cannot be written"
-    from dasd_lab.foundation import LabError, lab_command
+    from dasd_lab.foundation import expect, lab_command
     from dasd_lab.storage import writable_folder
 
     published = (Path(run) / "config.json").is_file()
-    if published and (folder or not push):
-        raise LabError(
-            f"{run}, which is a published model",
-            "a run and a new FOLDER; or this folder and --push",
-            f"Run `{lab_command('publish', run, '--push', 'OWNER/NAME')}`, or give a run.",
-        )
-    if not published and not folder:
-        raise LabError(
-            f"{run} without a FOLDER", "a new folder for the model", f"Run `{lab_command('publish', run, 'FOLDER')}`."
-        )
-    if not published and Path(folder).exists():
-        raise LabError(f"{folder} already exists", "a new folder", "Choose another one, or remove the folder.")
+    expect(
+        not published or (not folder and push),
+        f"{run}, which is a published model",
+        "a run and a new FOLDER; or this folder and --push",
+        f"Run `{lab_command('publish', run, '--push', 'OWNER/NAME')}`, or give a run.",
+    )
+    expect(
+        published or folder,
+        f"{run} without a FOLDER",
+        "a new folder for the model",
+        f"Run `{lab_command('publish', run, 'FOLDER')}`.",
+    )
+    expect(
+        published or not Path(folder).exists(),
+        f"{folder} already exists",
+        "a new folder",
+        "Choose another one, or remove the folder.",
+    )
     if not published:
         writable_folder(Path(folder).parent)
     return published

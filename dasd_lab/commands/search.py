@@ -33,35 +33,19 @@ from dasd_lab.commands.arguments import (
     show,
     skipped_in_one_line,
 )
-from .galleries import EngineName, Uri, newest_gallery, open_gallery
+from .galleries import newest_gallery, open_gallery
 from ..foundation import counted, expect, unknown_name
 
 # %% ../../nbs/7_apps/3_commands/86_search.ipynb #3c008385
-def _on_disk(gallery: str | Path | None) -> bool:
-    "Whether a folder is a gallery on disk, not one that `search --save` wrote"
-    return bool(gallery) and (Path(gallery) / "gallery.json").is_file()
-
-
-def _check_search(*, on_disk: bool, pictures, captioner, where, skip, engine, uri, save, consistent) -> None:
-    "Refuse options that the searched gallery does not have"
-    expect(
-        pictures or not captioner,
-        "--captioner without --pictures",
-        "images to describe",
-        "Leave it out: a saved gallery has descriptions, and a corpus gets them from dasd-lab describe.",
-    )
-    expect(
-        on_disk or not (where or skip or engine or uri),
-        "--where, --skip, --engine or --uri without a gallery on disk",
-        "images imported by `dasd-lab gallery import`",
-        "Leave them out, or import the images first.",
-    )
-    expect(
-        not (on_disk and (save or consistent)),
-        "--save or --consistent with a gallery on disk",
-        "a gallery in memory",
-        "Leave them out: this gallery is already saved.",
-    )
+def _check_search(*, gallery, pictures, captioner, where, skip, consistent) -> None:
+    "Refuse options that what is searched does not have"
+    step = "Leave it out: a gallery has descriptions, and a corpus gets them from dasd-lab describe."
+    expect(pictures or not captioner, "--captioner without --pictures", "images to describe", step)
+    step = "Leave them out, or import the images first."
+    given = "--where or --skip without a gallery"
+    expect(gallery or not (where or skip), given, "images imported by `dasd-lab gallery import`", step)
+    given = "--consistent with a gallery on disk"
+    expect(not (gallery and consistent), given, "a corpus, or --pictures", "Leave it out.")
 
 
 def _checked_query(query: str, k: int, corpus: str, split: str) -> str:  # corpus: '' if none is searched
@@ -116,64 +100,30 @@ def _check_language(language: str | None, run: str | Path | None) -> None:
         raise unknown_name("a query in", language, readable, next_step, f"one of {', '.join(readable)}")
 
 # %% ../../nbs/7_apps/3_commands/86_search.ipynb #2d54345d
-def _method_in_memory(run, backbone, gallery):  # the method, and its run as a gallery records it
-    "The method that searches a gallery in memory"
-
-    from dasd_lab.search.on_disk.places import recorded_name
-
-    if backbone:
-        return open_method(run, backbone), f"frozen:{backbone}"
-    if gallery:
-        from dasd_lab.search.on_disk.own_galleries import gallery_method
-
-        return gallery_method(gallery, run)
-    return open_method(run), recorded_name(run)
-
-
-def _gallery_in_memory(method, gallery, pictures, captioner, corpus, split):  # `Gallery`; English captions by image id
-    "Load or make the gallery that is searched"
-    from dasd_lab.commands.translation import gallery_captioner
-    from dasd_lab.foundation import progress_bar
-    from dasd_lab.search.gallery.in_memory import Gallery
-    from dasd_lab.search.gallery.kept import kept_gallery
-
-    bar = partial(progress_bar, desc="encoding images", unit=" batches")
-    if gallery:
-        return Gallery.load(gallery, method), {}
-    if pictures:
-        describer = gallery_captioner(method, captioner)
-        found = Gallery(method)
-        with skipped_in_one_line(found):
-            found.add(pictures, skip_bad=True, progress=bar, captioner=describer)
-        return found, {}
-    opened = open_corpus(corpus)
-    return kept_gallery(method, opened, split, bar), _english(opened, split)
-
-
 def _english(corpus, split: str) -> dict[str, str]:
     "English captions by image id"
     return {caption.visual_id: caption.text for caption in corpus.captions(split, "en")}
 
 
-def _kept_in_memory(run, corpus, split):  # `Gallery` or None; English captions by image id
-    "A gallery of a corpus whose embeddings are kept: captions alone are encoded, which needs no image tower"
-    from dasd_lab.search.gallery.kept import read_gallery
+def _in_memory(run, backbone, pictures, captioner, corpus, split):  # `Gallery`; English captions by image id
+    "Images of a folder or of a corpus; where their embeddings are kept, captions alone are encoded, by no image tower"
+    from dasd_lab.commands.translation import gallery_captioner
+    from dasd_lab.foundation import progress_bar
+    from dasd_lab.search.gallery.in_memory import Gallery
+    from dasd_lab.search.gallery.views import corpus_gallery, is_kept
 
+    bar = partial(progress_bar, desc="encoding images", unit=" batches")
+    if pictures:
+        found = Gallery(open_method(run, backbone))
+        describer = gallery_captioner(found.method, captioner)
+        with skipped_in_one_line(found):
+            found.add(pictures, skip_bad=True, progress=bar, captioner=describer)
+        return found, {}
     opened = open_corpus(corpus)
-    gallery = read_gallery(open_method(run, images=False), opened, split)
-    return gallery, _english(opened, split) if gallery else {}
-
-
-def _opened_in_memory(run, backbone, gallery, pictures, captioner, corpus, split):  # `Gallery`, English captions, run
-    "The gallery in memory that is searched"
-    from dasd_lab.search.on_disk.places import recorded_name
-
-    if not (backbone or gallery or pictures):
-        opened, english = _kept_in_memory(run, corpus, split)
-        if opened:
-            return opened, english, recorded_name(run)
-    method, run = _method_in_memory(run, backbone, gallery)
-    return *_gallery_in_memory(method, gallery, pictures, captioner, corpus, split), run
+    method = open_method(run, backbone) if backbone else open_method(run, images=False)
+    if not backbone and not is_kept(method, opened, split):
+        method = open_method(run)
+    return corpus_gallery(method, opened, split, bar), _english(opened, split)
 
 
 def _add_translations(gallery, consistent, translator: str, language: str | None) -> None:
@@ -245,16 +195,14 @@ def search_images(
     *,
     language: LanguageName | None = None,  # language of the query, such as de or german (default: recognised)
     k: Annotated[PositiveInt, Parameter(alias="-k")] = 12,  # number of results
-    gallery: GalleryName | None = None,  # name or folder of a gallery, made by `gallery import` or saved with --save
-    pictures: ExistingDirectory | None = None,  # folder of your own images, read anew each time; see also --save
-    where: Filter | None = None,  # gallery of `gallery import`: only images that fit, '{"year": {"from": 2020}}'
-    skip: NonNegativeInt = 0,  # gallery of `gallery import`: number of best results to skip, for paging
-    engine: EngineName | None = None,  # gallery of `gallery import`: vector store (default: that of the gallery)
-    uri: Uri | None = None,  # gallery of `gallery import`: Milvus server or local file (default: that of the gallery)
+    gallery: GalleryName | None = None,  # name or folder of a gallery, made by `gallery import`
+    pictures: ExistingDirectory
+    | None = None,  # folder of your own images, read anew each time; `gallery import` keeps them
+    where: Filter | None = None,  # of a gallery: only images that fit, '{"year": {"from": 2020}}'
+    skip: NonNegativeInt = 0,  # of a gallery: number of best results to skip, for paging
     # describes the images of --pictures for a method that reads descriptions (LECCR): a model as for `describe`, or
     # pictograms
     captioner: Name | None = None,
-    save: Folder | None = None,  # save the embedded images as a gallery, for later searches with --gallery
     # also search with translations of the query: mean, or the folder written by `consistency --out`
     consistent: Folder | None = None,
     # translator of --consistent: gloss (word by word into English), or an engine as for `translate`
@@ -275,18 +223,15 @@ def search_images(
     options = dict(skip=skip, where=where)
     gallery, run, language = _searched(gallery, run, backbone, pictures, corpus, language)
     query = _checked_query(query, k, "" if gallery or pictures else corpus or "pictograms", split)
-    on_disk = _on_disk(gallery)
-    in_memory = dict(pictures=pictures, captioner=captioner, save=save, consistent=consistent)
-    _check_search(on_disk=on_disk, where=where, skip=skip, engine=engine, uri=uri, **in_memory)
-    if on_disk:
-        opened, english = open_gallery(gallery, run, engine, uri, backbone=backbone, images=False), {}
+    asked = dict(gallery=gallery, pictures=pictures, captioner=captioner, where=where, skip=skip, consistent=consistent)
+    _check_search(**asked)
+    if gallery:
+        opened, english = open_gallery(gallery, run, backbone=backbone, images=False), {}
     else:
-        opened, english, run = _opened_in_memory(run, backbone, gallery, pictures, captioner, corpus, split)
-    if save:
-        opened.save(save, run)
+        opened, english = _in_memory(run, backbone, pictures, captioner, corpus, split)
     if consistent:
         _add_translations(opened, consistent, translator, language)
-    hits = opened.search(query, language, k, **(options if on_disk else {}))
+    hits = opened.search(query, language, k, **(options if gallery else {}))
     _say_searched(hits, opened, gallery or pictures or f"{corpus or 'pictograms'}, {split}")
     if page:
         write_page(hits, page)

@@ -52,13 +52,11 @@ def show_plan(
     backbone: str | Path | None = None,  # folder of a frozen backbone, or name (default: the preset's)
 ) -> None:
     "Print the plan of a preset: data, stages, parameters, memory, time"
-    from dasd_lab.foundation import progress_bar
     from dasd_lab.training.plan import plan
 
     settings = dict(corpus=corpus, stage_corpora={}) if corpus else {}
     opened, named = _planned_backbone(backbone) if backbone else (None, {})
-    bar = partial(progress_bar, desc="timed steps", leave=False)
-    print(plan(preset, languages, settings | named | (changes or {}), progress=bar, backbone=opened))
+    print(plan(preset, languages, settings | named | (changes or {}), backbone=opened))
 
 # %% ../../nbs/7_apps/3_commands/30_studies.ipynb #37006125
 def query_translator(
@@ -145,7 +143,8 @@ def compare_consistency(
     from dasd_lab.evaluation.retrieval import common_languages
     from dasd_lab.foundation import expect
     from dasd_lab.smalr.consistency import save_consistency
-    from dasd_lab.training.recipes import load_run, run_for
+    from dasd_lab.training.loading import load_run
+    from dasd_lab.training.shipped import run_for
 
     given = f"{out} already exists"
     expect(not (out and Path(out).exists()), given, "a new folder", "Choose another --out, or remove the folder.")

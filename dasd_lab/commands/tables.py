@@ -345,6 +345,36 @@ def _one(
     return next(iter(values or ()), "")
 
 
+def _full_method(preset: Sequence[str] | None, paper: str, changes: Mapping[str, Any]) -> dict:
+    "The preset of a table of ablations, with changes for all variants"
+    from dasd_lab.presets import load_preset, vary
+
+    full = _one("--preset", preset, "one preset, the full method's, for a table of ablations")
+    return vary(load_preset(full or f"{paper}.pictograms"), changes)
+
+
+def _photographs_table(
+    corpus,  # with fields
+    preset: Sequence[str] | None,  # refused
+    backbone: Sequence[str] | None,  # frozen backbone, or a run whose backbone is used
+    given: dict[str, Any],  # options of `evaluation.methods.planned_runs`
+    split: str,  # evaluated
+    engine: str,  # of translated queries
+    out: str | Path | None,  # results file
+) -> Any:  # a pandas DataFrame, as `evaluation.methods.run_methods` returns it
+    "Plan the runs on photographs, and make them"
+    from dasd_lab.evaluation.methods import planned_runs
+    from dasd_lab.presets import load_preset
+    from dasd_lab.training.shipped import run_for
+
+    _one("--preset", preset, "no preset for the methods on photographs, which have theirs; settings with --set", 0)
+    own = _one("--backbone", backbone, "one backbone for the methods on photographs") or run_for(corpus.name)
+    languages = given.pop("languages") or load_preset("dasd.photographs")["languages"]
+    runs = planned_runs("photographs", languages, **given)
+    file = Path(out or home_path("results", f"table_methods_{corpus.name}.jsonl"))
+    return _methods_on_photographs(corpus, own, runs, split, engine, file)
+
+
 @command
 def run_paper_table(
     table: Name,  # number in its paper, such as 4 or figure4; methods; list: all tables and figures
@@ -377,9 +407,6 @@ def run_paper_table(
 ) -> None:
     "Reproduce a table of the papers, beside its printed numbers"
     from dasd_lab.evaluation.main_tables import Setup
-    from dasd_lab.evaluation.methods import planned_runs
-    from dasd_lab.presets import load_preset, vary
-    from dasd_lab.training.shipped import run_for
 
     if table == "list":
         show(_all_tables(), json)
@@ -393,13 +420,8 @@ def run_paper_table(
     opened = open_corpus(corpus)
     seeds = list(seeds or (0, 1, 2))
     if table == "methods" and opened.name == PHOTOGRAPHS:
-        _one("--preset", preset, "no preset for the methods on photographs, which have theirs; settings with --set", 0)
-        own = _one("--backbone", backbone, "one backbone for the methods on photographs") or run_for(opened.name)
-        languages = languages or load_preset("dasd.photographs")["languages"]
-        runs = planned_runs("photographs", languages, methods, seeds, each=each, steps=steps, changes=changes)
-        file = Path(out or home_path("results", f"table_methods_{opened.name}.jsonl"))
-        _print_methods(_methods_on_photographs(opened, own, runs, split, engine, file), json)
+        given = dict(methods=methods, each=each, steps=steps, languages=languages, seeds=seeds, changes=changes)
+        _print_methods(_photographs_table(opened, preset, backbone, given, split, engine, out), json)
         return
-    full = _one("--preset", preset, "one preset, the full method's, for a table of ablations")
-    settings = vary(load_preset(full or f"{paper}.pictograms"), changes or {})
+    settings = _full_method(preset, paper, changes or {})
     _ablations(table, settings, opened, backbone, dict(languages=languages, seeds=seeds, split=split), out, json)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..backbone.text_towers import real_tokens
 from ..backbone.towers import Backbone
-from ..contracts import LabError
+from ..contracts import expect
 from .expression import Expression, ExpressionConfig
 
 # %% ../../nbs/3_methods/1_dasd/10_disentangling.ipynb #a801c846
@@ -68,22 +68,22 @@ class Disentangler(nn.Module):
         n_tokens: int = 0,  # size of the vocabulary; only `config.expression` needs it
     ):
         super().__init__()
-        if not 0 <= config.blocks <= backbone.n_blocks:
-            raise LabError(
-                f"disentangler.blocks = {config.blocks}",
-                f"0 to {backbone.n_blocks}, the number of blocks of the text tower",
-                "Change the setting.",
-            )
+        expect(
+            0 <= config.blocks <= backbone.n_blocks,
+            f"disentangler.blocks = {config.blocks}",
+            f"0 to {backbone.n_blocks}, the number of blocks of the text tower",
+            "Change the setting.",
+        )
         self.config = config
         width = backbone.width
         adapted = languages if config.adapters else ()
         with_branch = adapted if config.expression is None else ()
-        if config.adversarial_reaches == "adapters" and not with_branch:
-            raise LabError(
-                "disentangler.adversarial_reaches = 'adapters' without adapters A^sa",
-                "adapters of the branch Φ^sa",
-                "Set disentangler.adapters to true and expression to null, or adversarial_reaches to 'everything'.",
-            )
+        expect(
+            config.adversarial_reaches != "adapters" or with_branch,
+            "disentangler.adversarial_reaches = 'adapters' without adapters A^sa",
+            "adapters of the branch Φ^sa",
+            "Set disentangler.adapters to true and expression to null, or adversarial_reaches to 'everything'.",
+        )
         self.related_adapters = nn.ModuleDict({code: self._adapter(width) for code in adapted})
         self.agnostic_adapters = nn.ModuleDict({code: self._adapter(width) for code in with_branch})
         self.related_norm = nn.LayerNorm(width) if config.layer_norms else nn.Identity()

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..backbone.tokens import CaptionTokenizer, TokenVectors
 from ..backbone.towers import Backbone, attention, captions_in_batches, computing
-from ..contracts import LabError, RetrievalMethod, register_method
+from ..contracts import RetrievalMethod, expect, register_method
 from .adapters import AdapterConfig, AdapterGenerator, DynamicAdapter
 from .disentangling import Critic, CriticConfig, Disentangler, DisentanglerConfig
 from .expression import Expression
@@ -67,13 +67,19 @@ class AdaptedEncoder(RetrievalMethod):
             self.tokenizer = tokenizer
             self.n_tokens = len(tokenizer)
         self.n_blocks = backbone.n_blocks if config.text_blocks is None else config.text_blocks
-        if not 1 <= self.n_blocks <= backbone.n_blocks:
-            raise LabError(f"text_blocks = {config.text_blocks}", f"1 to {backbone.n_blocks}", "Change the setting.")
+        expect(
+            1 <= self.n_blocks <= backbone.n_blocks,
+            f"text_blocks = {config.text_blocks}",
+            f"1 to {backbone.n_blocks}",
+            "Change the setting.",
+        )
         self.adapted = tuple(range(self.n_blocks)) if config.adapted_blocks is None else config.adapted_blocks
-        if not set(self.adapted) <= set(range(self.n_blocks)):
-            raise LabError(
-                f"adapted_blocks = {self.adapted}", f"blocks from 0 to {self.n_blocks - 1}", "Change the setting."
-            )
+        expect(
+            set(self.adapted) <= set(range(self.n_blocks)),
+            f"adapted_blocks = {self.adapted}",
+            f"blocks from 0 to {self.n_blocks - 1}",
+            "Change the setting.",
+        )
         self.token_vectors = TokenVectors(
             self.n_tokens, config.token_width, backbone.width, config.separate_projections
         )
@@ -125,34 +131,6 @@ class AdaptedEncoder(RetrievalMethod):
         tokens = self.backbone.start(target, end_index)
         return dict(target_features=self.target_branch(tokens, end_index, language, trace=trace, skip=skip))
 
-    def check_language(
-        self,
-        language: str,  # ISO 639
-        source: bool = True,  # is the source language read as well? It passes no adapters
-    ) -> None:
-        "Raise if the method was not trained for a language"
-        if language in self.languages:
-            return
-        if language == self.backbone.source_language:
-            step = "Give a caption in a target language: the source language passes no adapters."
-        else:
-            step = "Train this language first: `dasd-lab train --languages …`."
-        expected = [*self.languages, self.backbone.source_language] if source else list(self.languages)
-        raise LabError(f"a caption in {language!r}", f"one of {expected}", step)
-
-    def tokens(
-        self,
-        captions: Sequence[str],  # B sentences
-    ) -> tuple[Tensor, Tensor]:  # ids [B, L], end_index [B]
-        "Token ids, cut and padded for the text path"
-        if self.tokenizer is None:
-            raise LabError(
-                "captions for a method without a tokenizer",
-                "a method that was saved with its tokenizer",
-                "Import the checkpoint again with --tokenizer tokenizer.json.",
-            )
-        return self.tokenizer(captions, self.backbone.context_length, self.pad_length)
-
     @torch.inference_mode()
     def encode_captions(
         self,
@@ -167,9 +145,7 @@ class AdaptedEncoder(RetrievalMethod):
         self.check_language(language)
 
         def encode(batch):
-            ids, end_index = self.tokens(batch)
-            ids = ids.to(self.backbone.device)
-            end_index = end_index.to(self.backbone.device)
+            ids, end_index = (t.to(self.backbone.device) for t in self.tokens(batch))
             with attention(self.backbone.device), computing(self.backbone.device, self.backbone.precision):
                 return self.features(ids, end_index, language, **options)["target_features"]
 
@@ -298,10 +274,9 @@ class DASD(AdaptedEncoder):
         language: str,  # ISO 639
     ) -> dict[str, Tensor]:  # features, and 'block_tokens', 'adapted_tokens' [K, B, L, D]
         "All intermediate tensors for some captions"
-        self.check_language(language, source=False)
-        ids, end_index = self.tokens(captions)
-        ids = ids.to(self.backbone.device)
-        end_index = end_index.to(self.backbone.device)
+        adapted = f"one of {list(self.languages)}, as the source language passes no adapters"
+        expect(language in self.languages, f"a caption in {language!r}", adapted, "Give a caption in one of them.")
+        ids, end_index = (t.to(self.backbone.device) for t in self.tokens(captions))
         trace: list[tuple[Tensor, Tensor]] = []
         with attention(self.backbone.device), computing(self.backbone.device, self.backbone.precision):
             features = self.features(ids, end_index, language, trace)

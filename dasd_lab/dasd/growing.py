@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..backbone.token_vectors import carried_rows, cut_tokenizer, extended_tokenizer
 from ..backbone.tokens import CaptionTokenizer
-from ..contracts import LabError
+from ..contracts import LabError, expect
 from .disentangling import BottleneckAdapter
 from .encoder import AdaptedEncoder
 from .expression import Expression
@@ -92,17 +92,17 @@ def extended(
 ) -> AdaptedEncoder:  # same embeddings for the earlier languages
     "Add a language to a trained method, ready to be trained on it"
     tokenizer = _tokenizer_of(method)
-    if language in (*method.languages, method.backbone.source_language):
-        raise LabError(
-            f"the language {language!r} for a method of {list(method.languages)}",
-            "one that it does not have",
-            "Continue training that language, or name another one.",
-        )
+    expect(
+        language not in (*method.languages, method.backbone.source_language),
+        f"the language {language!r} for a method of {list(method.languages)}",
+        "one that it does not have",
+        "Continue training that language, or name another one.",
+    )
     larger = extended_tokenizer(tokenizer, captions, new_pieces if full is None else 0)
-    if tokenizer.kept is not None and full is None and len(larger) > len(tokenizer):
-        raise LabError(
-            f"{len(larger) - len(tokenizer):,} tokens without token vectors",
-            "the matrix that the vocabulary was reduced from",
-            "Pass full=read_matrix(…).",
-        )
+    expect(
+        tokenizer.kept is None or full is not None or len(larger) <= len(tokenizer),
+        f"{len(larger) - len(tokenizer):,} tokens without token vectors",
+        "the matrix that the vocabulary was reduced from",
+        "Pass full=read_matrix(…).",
+    )
     return _with_tokenizer(method, larger, (*method.languages, language), full, seed)

@@ -21,7 +21,7 @@ from ..contracts import LabError, RetrievalMethod
 from ..corpora.captions import clean_text, recognise_language
 from ..corpora.languages import language_code
 from ..foundation import expect, progress_bar
-from ..training.recipes import load_run
+from ..training.loading import load_run
 
 # %% ../../nbs/5_evaluation/90_benchmarks.ipynb #b552a818
 def viewable(

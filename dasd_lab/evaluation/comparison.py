@@ -33,7 +33,7 @@ from dasd_lab.evaluation.retrieval import (
 from ..foundation import expect
 from ..presets import list_presets, load_preset, plain, read_json, settings, vary
 from ..training.logging import read_log, read_progress
-from ..training.runs import load_method
+from ..training.saved import load_method
 from ..training.shipped import run_card, run_parts
 from ..training.stages import Stage
 

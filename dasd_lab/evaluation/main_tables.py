@@ -18,7 +18,8 @@ from ..corpora.catalog import Corpus, corpus_named
 from .papers import PaperColumn, PaperTable, Reproduced, in_percent
 from .retrieval import Reading, evaluate
 from ..presets import load_preset, read_json
-from ..training.recipes import load_run, run_folder
+from ..training.loading import load_run
+from ..training.shipped import run_folder
 
 # %% ../../nbs/5_evaluation/81_main_tables.ipynb #8cd30837
 @dataclass(frozen=True)

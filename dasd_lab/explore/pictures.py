@@ -22,9 +22,9 @@ from ..contracts import LabError, RetrievalMethod
 from ..corpora.catalog import Corpus, load_corpus
 from ..foundation import PICTURES_VARIABLE, data_root, pictures_folder
 from ..search.gallery.in_memory import Gallery
+from ..search.gallery.reading import image_bar
 from ..search.on_disk.importing import import_folder
-from ..search.on_disk.own_galleries import own_galleries
-from ..search.on_disk.reading import image_bar
+from ..search.on_disk.places import own_galleries
 from ..search.on_disk.stored import StoredGallery, embedding_name
 
 # %% ../../nbs/7_apps/1_explore/0_shared/05_pictures.ipynb #5caf8cc4
@@ -55,14 +55,15 @@ def _stored_rows(
     vectors = []
     descriptions = []
     sources = {}
-    for rows in stored.engine.walk([stored.vector_column, "source", "description"]):
-        known = ~np.isnan(rows[stored.vector_column]).any(1)
+    vector = stored.embedding_columns()["features"]
+    for rows in stored.engine.walk([vector, stored.columns["source"], stored.columns["description"]]):
+        known = ~np.isnan(rows[vector.name]).any(1)
         for i in np.flatnonzero(known):
             ids.append(rows["id"][i])
             descriptions.append(rows["description"][i] or "")
             if rows["source"][i]:
                 sources[ids[-1]] = Path(rows["source"][i])
-        vectors.append(rows[stored.vector_column][known])
+        vectors.append(rows[vector.name][known])
     order = sorted(range(len(ids)), key=ids.__getitem__)[:most]
     kept = [ids[i] for i in order]
     described = [descriptions[i] for i in order]

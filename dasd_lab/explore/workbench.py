@@ -30,8 +30,7 @@ from .pictures import corpus_pictures, installed_corpus, own_pictures, read_pict
 from ..foundation import WORLD_VARIABLE, progress_bar
 from ..search.gallery.in_memory import Gallery, Hits
 from ..search.gallery.inputs import Thumbnails, data_address, open_picture, open_visual
-from ..search.gallery.kept import completed, kept_gallery
-from ..search.gallery.subsets import rank_of, view
+from ..search.gallery.views import completed, corpus_gallery, rank_of, view
 from ..search.queries import supported_languages
 from ..training.loading import load_run
 from ..training.shipped import shipped_run, shipped_runs
@@ -183,7 +182,7 @@ class Workbench(HasTraits):
         if not self.splits:
             return completed(self._images, method, self.visual, self._reported)
         one_split = self.splits[0] if len(self.splits) == 1 else ""
-        gallery = kept_gallery(method, self.corpus, one_split) if one_split else self._embed(method)
+        gallery = corpus_gallery(method, self.corpus, one_split) if one_split else self._embed(method)
         gallery.thumbnails = self._images.thumbnails
         return gallery
 

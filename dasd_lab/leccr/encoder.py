@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..backbone.patches import joined, picture_columns
 from ..backbone.tokens import CaptionTokenizer
 from ..backbone.towers import Backbone, attention, captions_in_batches, computing
-from ..contracts import LabError, RetrievalMethod, register_method
+from ..contracts import LabError, RetrievalMethod, expect, register_method
 from ..corpora.descriptions import UNDESCRIBED
 from dasd_lab.leccr.interaction import (
     Descriptions,
@@ -70,18 +70,18 @@ _FRAMES = ("frame_features", "frame_mask")
 
 def _check_text_side(config: LECCRConfig) -> None:
     "Reject contradictory settings of the text side"
-    if bool(config.text.encoder) == bool(config.text.method):
-        raise LabError(
-            f"a text side with encoder {config.text.encoder} and method {config.text.method!r}",
-            "one of the two",
-            'Set the other to {} or "".',
-        )
-    if config.text.method and config.description_encoder == "shared" and config.descriptions != "none":
-        raise LabError(
-            f"descriptions through the text side of {config.text.method!r}",
-            "a text side that encodes English",
-            "Set `description_encoder` to frozen.",
-        )
+    expect(
+        bool(config.text.encoder) != bool(config.text.method),
+        f"a text side with encoder {config.text.encoder} and method {config.text.method!r}",
+        "one of the two",
+        'Set the other to {} or "".',
+    )
+    expect(
+        not config.text.method or config.description_encoder != "shared" or config.descriptions == "none",
+        f"descriptions through the text side of {config.text.method!r}",
+        "a text side that encodes English",
+        "Set `description_encoder` to frozen.",
+    )
 
 
 @register_method
@@ -136,12 +136,12 @@ class LECCR(RetrievalMethod):
     def _start_as_identity(self) -> None:
         "Projections as identities, and an interaction that adds nothing but the layer norm; a narrow side adds zeros"
         literal = self.config.block.form == "literal"  # its blocks do not add to their inputs
-        if self.config.text.encoder or self.embed_dim != self.backbone.embed_dim or literal:
-            raise LabError(
-                f"start = 'identity' with {self.embed_dim} dimensions, {self.config.block} and {self.config.text}",
-                f"a text side `method`, embed_dim = {self.backbone.embed_dim}, blocks of the official form",
-                "Change them, or set `start` to random.",
-            )
+        expect(
+            not self.config.text.encoder and self.embed_dim == self.backbone.embed_dim and not literal,
+            f"start = 'identity' with {self.embed_dim} dimensions, {self.config.block} and {self.config.text}",
+            f"a text side `method`, embed_dim = {self.backbone.embed_dim}, blocks of the official form",
+            "Change them, or set `start` to random.",
+        )
         for head in (self.text_head, self.visual.head, self.visual.slot_head):
             if isinstance(head, nn.Linear):
                 nn.init.zeros_(head.weight) if self.visual.adds else nn.init.eye_(head.weight)
@@ -186,30 +186,15 @@ class LECCR(RetrievalMethod):
         else:
             super().read_captions_as(trained)
 
-    def check_language(self, language: str) -> None:
-        "Raise if the method was not trained for a language"
-        if language not in (*self.languages, self.backbone.source_language):
-            raise LabError(
-                f"a caption in {language!r}",
-                f"one of {[*self.languages, self.backbone.source_language]}",
-                "Train this language first: `dasd-lab train --languages …`.",
-            )
-
     def tokens(
         self,
-        texts: Sequence[str],  # captions, or descriptions
+        captions: Sequence[str],  # captions, or descriptions
         descriptions: bool = False,  # use the tokenizer of descriptions
     ) -> tuple[Tensor, Tensor]:  # ids [B, L], end_index [B]
         "Token ids, cut and padded for the encoder"
         if descriptions and self.config.description_encoder == "frozen":
-            return self.backbone.tokens(texts)
-        if self.tokenizer is None:
-            raise LabError(
-                "texts for a method without a tokenizer",
-                "a method that was saved with its tokenizer",
-                "Load the method from its run.",
-            )
-        return self.tokenizer(texts, self.context_length, self.pad_length)
+            return self.backbone.tokens(captions)
+        return super().tokens(captions)
 
     @torch.inference_mode()
     def encode_captions(
@@ -249,12 +234,12 @@ class LECCR(RetrievalMethod):
         columns = dict(known or {})
         names = [name for name in self.read_columns if name in _REGIONS + _FRAMES]
         missing = set(names) - set(columns)
-        if missing and pictures is None:
-            raise LabError(
-                f"no images, and only the columns {', '.join(columns)}",
-                f"{', '.join(sorted(missing))}, which this method reads",
-                "Add the images to a gallery of this method: Gallery(method).add(images).",
-            )
+        expect(
+            not missing or pictures is not None,
+            f"no images, and only the columns {', '.join(columns)}",
+            f"{', '.join(sorted(missing))}, which this method reads",
+            "Add the images to a gallery of this method: Gallery(method).add(images).",
+        )
         if missing or "image_features" not in columns:
             columns = picture_columns(self.backbone, pictures, missing) | columns
         columns = {name: columns[name] for name in ("image_features", *names)}

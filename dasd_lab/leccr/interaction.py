@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..contracts import LabError
+from ..contracts import LabError, expect
 from .slots import AttentionStack, BlockConfig, SemanticSlots, SlotsConfig
 
 # %% ../../nbs/3_methods/2_leccr/20_interaction.ipynb #796719bb
@@ -135,12 +135,12 @@ class VisualSide(nn.Module):
         maps: bool = False,  # add projections for the authors' pre-alignment of slots and vision
     ):
         super().__init__()
-        if adds and embed_dim != visual_width:
-            raise LabError(
-                f"an embedding of {embed_dim} dimensions that adds to one of {visual_width}",
-                "the same number",
-                f"Set `embed_dim` to {visual_width}, or `start` to random.",
-            )
+        expect(
+            not adds or embed_dim == visual_width,
+            f"an embedding of {embed_dim} dimensions that adds to one of {visual_width}",
+            "the same number",
+            f"Set `embed_dim` to {visual_width}, or `start` to random.",
+        )
         self.descriptions = descriptions
         self.pooling = vision.pooling
         self.adds = adds

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..contracts import LabError
+from ..contracts import expect
 
 # %% ../../nbs/3_methods/2_leccr/10_slots.ipynb #079a9df2
 @dataclass(frozen=True)
@@ -34,8 +34,12 @@ class AttentionBlock(nn.Module):
         config: BlockConfig = BlockConfig(),  # settings
     ):
         super().__init__()
-        if width % config.heads:
-            raise LabError(f"{config.heads} heads for a width of {width}", "a divisor of the width", "Change `heads`.")
+        expect(
+            not width % config.heads,
+            f"{config.heads} heads for a width of {width}",
+            "a divisor of the width",
+            "Change `heads`.",
+        )
         self.form = config.form
         self.dropout = config.dropout
         self.attention = nn.MultiheadAttention(width, config.heads, config.dropout, batch_first=True)
@@ -106,12 +110,12 @@ class SemanticSlots(nn.Module):
         block: BlockConfig = BlockConfig(),  # settings of the blocks
     ):
         super().__init__()
-        if config.n < 1 or config.layers < 1:
-            raise LabError(
-                f"{config.n} slots and {config.layers} blocks",
-                "at least one of each",
-                "Change the setting, or use `descriptions` without slots.",
-            )
+        expect(
+            config.n >= 1 and config.layers >= 1,
+            f"{config.n} slots and {config.layers} blocks",
+            "at least one of each",
+            "Change the setting, or use `descriptions` without slots.",
+        )
         self.queries = nn.Parameter(config.start * torch.randn(config.n, width))
         self.stack = AttentionStack(width, config.layers, block)
 

@@ -19,7 +19,7 @@ from ..backbone.text_towers import real_tokens
 from ..backbone.tokens import CaptionTokenizer
 from ..backbone.towers import Backbone, load_weights
 from ..backbone.transformers import encoder_state, folder_state
-from ..contracts import LabError, RetrievalMethod, method_class
+from ..contracts import LabError, RetrievalMethod, expect, method_class
 from ..presets import settings
 
 # %% ../../nbs/3_methods/2_leccr/30_texts.ipynb #cc89b340
@@ -93,12 +93,12 @@ class MethodText(nn.Module):
     ):
         super().__init__()
         cls = method_class(config.method)
-        if not hasattr(cls, "features"):
-            raise LabError(
-                f"the text side of {config.method!r}",
-                "a method that maps captions into the backbone's space, such as dasd",
-                "Choose another method, or set `encoder`.",
-            )
+        expect(
+            hasattr(cls, "features"),
+            f"the text side of {config.method!r}",
+            "a method that maps captions into the backbone's space, such as dasd",
+            "Choose another method, or set `encoder`.",
+        )
         method_config = settings(
             cls.config_class, config.config | dict(languages=list(languages)), "config.text.config"
         )
@@ -132,13 +132,13 @@ class MethodText(nn.Module):
         own = self.method.state_dict()
         found = {name: values for name, values in trained.state_dict().items() if name in own}
         fits = {n: v.shape for n, v in found.items()} == {n: v.shape for n, v in own.items()}
-        if trained.name != self.method.name or not fits:
-            raise LabError(
-                f"a text side {self.method.name!r} for {', '.join(self.method.languages)}, and a trained "
-                f"{trained.name!r} for {', '.join(trained.languages)}",
-                "a trained method of the same kind and settings, for these languages or more",
-                "Copy `config.text` from its run, or leave `text_run` out.",
-            )
+        expect(
+            trained.name == self.method.name and fits,
+            f"a text side {self.method.name!r} for {', '.join(self.method.languages)}, and a trained "
+            f"{trained.name!r} for {', '.join(trained.languages)}",
+            "a trained method of the same kind and settings, for these languages or more",
+            "Copy `config.text` from its run, or leave `text_run` out.",
+        )
         self.method.load_state_dict(found)
 
     def start_from(self, folder: str | Path) -> None:

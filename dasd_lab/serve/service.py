@@ -221,9 +221,8 @@ class GalleryService:
         ids: list[str],  # of images
     ) -> dict[str, dict]:  # id → column → value
         "Facts of existing images"
-        columns = list(self.columns)
-        rows = self.gallery.engine.read(ids, columns)
-        return {id: {c: rows[c][i] for c in columns} for i, id in enumerate(rows["id"])}
+        rows = self.gallery.engine.read(ids, list(self.columns.values()))
+        return {id: {name: rows[name][i] for name in self.columns} for i, id in enumerate(rows["id"])}
 
     def search(
         self,
@@ -301,7 +300,7 @@ class GalleryService:
         id: str,  # of an image
     ) -> Path | None:
         "The file of an image if it was uploaded or is below the folder of originals"
-        sources = self.gallery.engine.read([id], ["source"])["source"]
+        sources = self.gallery.engine.read([id], [self.gallery.columns["source"]])["source"]
         if not self.originals or not sources or not sources[0]:
             return None
         path = Path(sources[0]).resolve()
@@ -343,7 +342,7 @@ class GalleryService:
 
     def _store(self, id: str, path: Path, facts: dict) -> None:
         # the change tells whether the image still exists when it is written
-        if id in self.gallery and self.gallery.engine.change([id], dict(source=str(path.absolute()))):
+        if id in self.gallery and self.gallery.set_facts([id], dict(source=str(path.absolute()))):
             self.gallery.change(id, facts)
         else:
             # replace: another service may have added it a moment ago

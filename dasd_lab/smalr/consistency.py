@@ -10,14 +10,14 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
 
 import pandas as pd
 import torch
 from torch import Tensor, nn
 
 from ..backbone.towers import fingerprint
-from ..contracts import LabError, RetrievalMethod
+from ..contracts import RetrievalMethod, expect
+from ..presets import opening
 from .objectives import ranking
 from ..storage import read_tensors, seal, unseal, whole_folder, write_tensors
 
@@ -27,10 +27,9 @@ def filled(
 ) -> Tensor:  # [Q, n, G]
     "Replace missing scores by the mean of the others"
     missing = scores.isnan()
-    if not missing.any():
-        return scores
-    if missing.all(-1).any():
-        raise LabError("a caption without any version", "at least its own words", "Check the translations.")
+    expect(
+        not missing.all(-1).any(), "a caption without any version", "at least its own words", "Check the translations."
+    )
     return torch.where(missing, scores.nanmean(-1, keepdim=True), scores)
 
 
@@ -59,42 +58,28 @@ class LearnedConsistency(nn.Module):
         self,
         languages: Sequence[str],  # G, ISO 639, in the order of the scores
         hidden: int = 32,  # units
-        init: Literal["equal", "random"] = "equal",  # every weight 1/√(32 G), or drawn from U(0, 2/√(32 G))
-        seed: int = 0,  # for random weights
     ):
         super().__init__()
         self.languages = tuple(languages)
         self.hidden = hidden
         n = len(self.languages)
-        if n < 2 or len(set(languages)) < n:
-            raise LabError(
-                f"the languages {list(languages)}",
-                "two or more, each once",
-                "Name the languages whose scores are combined.",
-            )
-        if init not in ("equal", "random"):
-            raise LabError(f"init={init!r}", "'equal' or 'random'", "Change the setting.")
+        step = "Name the languages whose scores are combined."
+        expect(1 < n == len(set(languages)), f"the languages {list(languages)}", "two or more, each once", step)
         start = 1 / math.sqrt(hidden * n)
-        inward = torch.full((hidden, n), start)
-        outward = torch.full((hidden,), start)
-        if init == "random":
-            generator = torch.Generator().manual_seed(seed)
-            inward = torch.rand(hidden, n, generator=generator) * 2 * start
-            outward = torch.rand(hidden, generator=generator) * 2 * start
-        self.inward = nn.Parameter(inward)
-        self.outward = nn.Parameter(outward)
+        self.inward = nn.Parameter(torch.full((hidden, n), start))
+        self.outward = nn.Parameter(torch.full((hidden,), start))
 
     def fuse(
         self,
         scores: Tensor,  # [Q, n, G]
     ) -> Tensor:  # [Q, n]
         "One score per caption and image"
-        if scores.shape[-1] != len(self.languages):
-            raise LabError(
-                f"scores in {scores.shape[-1]} languages",
-                f"in {len(self.languages)}: {list(self.languages)}",
-                "Fit the module to these languages.",
-            )
+        expect(
+            scores.shape[-1] == len(self.languages),
+            f"scores in {scores.shape[-1]} languages",
+            f"in {len(self.languages)}: {list(self.languages)}",
+            "Fit the module to these languages.",
+        )
         return ((1 + filled(scores)) / 2 @ self.inward.T).relu() @ self.outward
 
     def check(
@@ -102,12 +87,12 @@ class LearnedConsistency(nn.Module):
         languages: Sequence[str],  # of the scores
     ) -> None:
         "Raise if the languages or their order differ"
-        if tuple(languages) != self.languages:
-            raise LabError(
-                f"scores in {list(languages)}",
-                f"in {list(self.languages)}, in this order",
-                "Fit the module to these languages.",
-            )
+        expect(
+            tuple(languages) == self.languages,
+            f"scores in {list(languages)}",
+            f"in {list(self.languages)}, in this order",
+            "Fit the module to these languages.",
+        )
 
     @property
     def weights(self) -> dict[str, float]:  # language → weight
@@ -148,8 +133,7 @@ def fit_consistency(
     figure: Callable[[Tensor, Tensor], float] | None = None,
 ) -> pd.DataFrame:  # one row per iteration: loss, figure, weights by language
     "Fit the combination to validation captions"
-    if not queries:
-        raise LabError("no queries", "captions in at least one language", "Pass validation captions.")
+    expect(queries, "no queries", "captions in at least one language", "Pass validation captions.")
     optimizer = torch.optim.Adam(module.parameters(), learning_rate)
     complete = [(filled(scores.detach()), torch.as_tensor(images)) for scores, images in queries]
     rows = []
@@ -206,19 +190,13 @@ def load_consistency(
     manifest = unseal(folder, "consistency")
     fitted_to = (manifest["method"], manifest["fingerprint"])
     given = (method.name, fingerprint(method))
-    if fitted_to != given:
-        raise LabError(
-            f"a consistency module fitted to {' '.join(fitted_to)}",
-            f"one fitted to {' '.join(given)}",
-            "Load that method, or fit the module again.",
-        )
+    expect(
+        fitted_to == given,
+        f"a consistency module fitted to {' '.join(fitted_to)}",
+        f"one fitted to {' '.join(given)}",
+        "Load that method, or fit the module again.",
+    )
     module = LearnedConsistency(manifest["languages"], manifest["hidden"])
-    try:
+    with opening(folder, "a folder written by save_consistency", "Fit the module again."):
         module.load_state_dict(read_tensors(Path(folder) / "consistency.safetensors"))
-    except RuntimeError as e:
-        raise LabError(
-            f"{folder}, whose weights do not match its manifest ({e})",
-            "a folder written by save_consistency",
-            "Fit the module again.",
-        ) from e
     return module

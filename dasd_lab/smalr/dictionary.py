@@ -9,10 +9,9 @@ __all__ = ['Pairs', 'read_dictionary', 'lexicon_pairs', 'with_dictionary']
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import pandas as pd
-
-from ..contracts import LabError
+from ..contracts import expect
 from ..corpora.catalog import built_in
+from ..presets import opening
 from .vocabulary import WordVocabulary
 
 # %% ../../nbs/3_methods/3_smalr/30_dictionary.ipynb #4d08117b
@@ -20,27 +19,16 @@ Pairs = Mapping[str, Sequence[str]]  # word → English words
 
 
 def read_dictionary(
-    path: str | Path,  # two words per line, separated by white space
-    english_first: bool = True,  # MUSE's en-xx.txt; False: xx-en.txt
+    path: str | Path,  # two words per line, English first, as MUSE's en-xx.txt
 ) -> dict[str, list[str]]:  # word → English words, in lower case
     "Read a bilingual dictionary"
-    try:
+    with opening(path, "a text file with one pair of words per line", "Fetch it again, or correct the path."):
         lines = [line.lower().split() for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as e:
-        raise LabError(
-            f"the dictionary {path}, which cannot be read ({type(e).__name__})",
-            "a text file with one pair of words per line",
-            "Fetch it again, or correct the path.",
-        ) from e
     translations: dict[str, list[str]] = {}
     for number, words in enumerate(lines, 1):
-        if len(words) != 2:
-            raise LabError(
-                f"line {number} of {path} with {len(words)} words",
-                "two",
-                "Use a dictionary of single words, such as MUSE's.",
-            )
-        english, word = words if english_first else reversed(words)
+        given = f"line {number} of {path} with {len(words)} words"
+        expect(len(words) == 2, given, "two", "Use a dictionary of single words, such as MUSE's.")
+        english, word = words
         translations.setdefault(word, []).append(english)
     return translations
 
@@ -50,8 +38,12 @@ def lexicon_pairs(
 ) -> dict[str, list[str]]:  # word → English words
     "Translations of single words and their forms in the built-in lexicons"
     translator = built_in("translator")()
-    if language not in translator.sources:
-        raise LabError(f"a built-in dictionary of {language!r}", f"one of {translator.sources}", "Pass a file for it.")
+    expect(
+        language in translator.sources,
+        f"a built-in dictionary of {language!r}",
+        f"one of {translator.sources}",
+        "Pass a file for it.",
+    )
     translations: dict[str, list[str]] = {}
     for key, readings in translator.words(language).items():
         english = [r.english for r in readings if r.english and " " not in r.english]
@@ -78,38 +70,19 @@ def with_dictionary(
     vocabulary: WordVocabulary,  # with all words, the source language first
     pairs: Mapping[str, Pairs],  # language → its dictionary; other languages do not change
     fewest: int,  # t: less frequent words are replaced or dropped
-) -> tuple[WordVocabulary, pd.DataFrame]:  # and per language: words kept, replaced, dropped; shares of running words
+) -> WordVocabulary:
     "A vocabulary in which rare words are replaced by English ones"
     source, *targets = vocabulary.languages
-    english = dict(zip(vocabulary.words[source], vocabulary.counts[source]))
-    counts = {source: dict(english)}
+    english = vocabulary.counted(source)
+    counted = {source: dict(english)}
     aliases = {}
-    rows = {}
     for language in targets:
-        frequencies = dict(zip(vocabulary.words[language], vocabulary.counts[language]))
+        frequencies = vocabulary.counted(language)
         rare = {word: n for word, n in frequencies.items() if n < fewest and language in pairs}
-        replaced = _replacements(rare, pairs.get(language, {}), english)
-        for word, translation in replaced.items():
-            counts[source][translation] += rare[word]
-        counts[language] = {word: n for word, n in frequencies.items() if word not in rare}
-        if not counts[language]:
-            raise LabError(f"no word of {language!r} that occurs {fewest} times", "some", "Lower the threshold.")
-        aliases[language] = replaced
-        running = sum(frequencies.values())
-        rows[language] = dict(
-            kept=len(counts[language]),
-            replaced=len(replaced),
-            dropped=len(rare) - len(replaced),
-            running_replaced=sum(rare[word] for word in replaced) / running,
-            running_dropped=sum(n for word, n in rare.items() if word not in replaced) / running,
-        )
-    by_frequency = sorted(counts[source], key=lambda word: (-counts[source][word], word))
-    counts[source] = {word: counts[source][word] for word in by_frequency}
-    reduced = WordVocabulary(
-        {language: list(frequencies) for language, frequencies in counts.items()},
-        {language: list(frequencies.values()) for language, frequencies in counts.items()},
-        vocabulary.tokenizers,
-        vocabulary.vectors,
-        aliases,
-    )
-    return reduced, pd.DataFrame(rows).T
+        aliases[language] = _replacements(rare, pairs.get(language, {}), english)
+        for word, translation in aliases[language].items():
+            counted[source][translation] += rare[word]
+        counted[language] = {word: n for word, n in frequencies.items() if word not in rare}
+        expect(counted[language], f"no word of {language!r} that occurs {fewest} times", "some", "Lower the threshold.")
+    counted[source] = dict(sorted(counted[source].items(), key=lambda pair: (-pair[1], pair[0])))
+    return WordVocabulary(counted, vocabulary.tokenizers, vocabulary.vectors, aliases)

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..backbone.towers import Backbone, captions_in_batches, in_batches
-from ..contracts import LabError, RetrievalMethod, evaluating, register_method
+from ..contracts import LabError, RetrievalMethod, evaluating, expect, register_method
 from .branches import ImageBranch, MaskedLanguage, SentenceBranch, masked_mean
 from .hybrid import HybridWords, WordTable
 from .latent import LatentConfig, check_warm_up
@@ -50,11 +50,8 @@ def _unnamed_vocabulary(
     "A vocabulary of a given size, for counting weights"
     each, rest = divmod(n - 2, len(languages))
     sizes = {language: each + 1 if i < rest else each for i, language in enumerate(languages)}
-    return WordVocabulary(
-        {language: [str(i) for i in range(size)] for language, size in sizes.items()},
-        {language: [1] * size for language, size in sizes.items()},
-        dict.fromkeys(languages, "unicode_words"),
-    )
+    counted = {language: dict.fromkeys(map(str, range(size)), 1) for language, size in sizes.items()}
+    return WordVocabulary(counted, dict.fromkeys(languages, "unicode_words"))
 
 
 def _last_losses(log: Sequence[Mapping]) -> list[float]:
@@ -96,12 +93,12 @@ class SMALR(RetrievalMethod):
         self.all_languages = (source, *(language for language in config.languages if language != source))
         self.tokenizer = None if isinstance(tokenizer, int) else tokenizer
         words = _unnamed_vocabulary(self.all_languages, tokenizer) if isinstance(tokenizer, int) else tokenizer
-        if words.languages != self.all_languages:
-            raise LabError(
-                f"a vocabulary of {', '.join(words.languages)}",
-                f"{', '.join(self.all_languages)}, the source language first",
-                "Count the words of these languages in this order.",
-            )
+        expect(
+            words.languages == self.all_languages,
+            f"a vocabulary of {', '.join(words.languages)}",
+            f"{', '.join(self.all_languages)}, the source language first",
+            "Count the words of these languages in this order.",
+        )
         self.config = config
         self.backbone = backbone
         self.languages = self.all_languages[1:]
@@ -208,12 +205,7 @@ class SMALR(RetrievalMethod):
         language: str,  # ISO 639
     ) -> list[list[int]]:
         "Captions as rows of word ids, none of them empty"
-        if language not in self.all_languages:
-            raise LabError(
-                f"a caption in {language!r}",
-                f"one of {[*self.languages, self.all_languages[0]]}",
-                "Train this language first: `dasd-lab train --languages …`.",
-            )
+        self.check_language(language)
         if self.tokenizer is None:
             raise LabError(
                 "texts for a method without a vocabulary",
@@ -241,7 +233,7 @@ class SMALR(RetrievalMethod):
         batch_size: int = 256,  # captions per batch
     ) -> Tensor:  # [B, D]
         "Embeddings of captions in the shared space, not normalised (F)"
-        self.token_rows([], language)  # raises for an unknown language
+        self.check_language(language)
 
         def encode(batch):
             _, _, final = self.sentence(pad_rows(self.token_rows(batch, language)).to(self.backbone.device))

@@ -12,7 +12,7 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
-from ..contracts import LabError
+from ..contracts import expect
 from .latent import LatentConfig, LatentVocabulary, by_language
 from .vectors import principal_components
 from .vocabulary import WordVocabulary, language_index, specific_words
@@ -36,10 +36,12 @@ class HybridWords(nn.Module):
         hand_over: Literal["aligned", "random"] = "aligned",  # initialisation of F_l and G
     ):
         super().__init__()
-        if latent.dim > width:
-            raise LabError(
-                f"latent entries of width {latent.dim}", f"at most {width}, the width of words", "Lower `latent.dim`."
-            )
+        expect(
+            latent.dim <= width,
+            f"latent entries of width {latent.dim}",
+            f"at most {width}, the width of words",
+            "Lower `latent.dim`.",
+        )
         self.languages = vocabulary.languages
         self.width = width
         self.hand_over = hand_over

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..contracts import LabError
+from ..contracts import LabError, expect
 
 # %% ../../nbs/3_methods/3_smalr/50_latent.ipynb #f4d52380
 @dataclass(frozen=True)
@@ -132,12 +132,12 @@ def check_sharing(
     used = figures["entries_used"]
     n = figures["entries"]
     alignment = figures.get("concentration", 0)
-    if used < least * n or alignment > alike:
-        raise LabError(
-            f"{used:,} of {n:,} latent entries in use, and a concentration of words of {alignment:.2f}",
-            f"at least {least:.0%} in use, and at most {alike:g}",
-            "The vocabulary has collapsed: train the warm-up until its loss is below half the margin.",
-        )
+    expect(
+        used >= least * n and alignment <= alike,
+        f"{used:,} of {n:,} latent entries in use, and a concentration of words of {alignment:.2f}",
+        f"at least {least:.0%} in use, and at most {alike:g}",
+        "The vocabulary has collapsed: train the warm-up until its loss is below half the margin.",
+    )
     if figures["entries_shared"] < 0.5:
         warnings.warn(
             f"{1 - figures['entries_shared']:.0%} of the latent entries in use serve one language; "
@@ -153,12 +153,12 @@ def check_warm_up(
 ) -> float:  # mean loss
     "Reject a warm-up that ends on the plateau near the margin"
     mean = float(np.mean(losses))
-    if not mean < share * margin:
-        raise LabError(
-            f"a stage that ends at a loss of {mean:.4f}",
-            f"less than {share * margin:g}, {share:g} of the margin",
-            "Train it for more steps: training that starts from the plateau collapses.",
-        )
+    expect(
+        mean < share * margin,
+        f"a stage that ends at a loss of {mean:.4f}",
+        f"less than {share * margin:g}, {share:g} of the margin",
+        "Train it for more steps: training that starts from the plateau collapses.",
+    )
     return mean
 
 # %% ../../nbs/3_methods/3_smalr/50_latent.ipynb #97ac991c
@@ -201,12 +201,12 @@ class LatentVocabulary(nn.Module):
 
     def start_from(self, vectors: Tensor) -> None:  # [n, W], rows of the special ids are ignored
         "Set the word vectors"
-        if tuple(vectors.shape) != (len(self.language), self.width):
-            raise LabError(
-                f"word vectors {tuple(vectors.shape)}",
-                f"{(len(self.language), self.width)}: a row for every id of the vocabulary",
-                "Set `vector_width`, or build the vocabulary from these vectors.",
-            )
+        expect(
+            tuple(vectors.shape) == (len(self.language), self.width),
+            f"word vectors {tuple(vectors.shape)}",
+            f"{(len(self.language), self.width)}: a row for every id of the vocabulary",
+            "Set `vector_width`, or build the vocabulary from these vectors.",
+        )
         self.vectors = vectors.to(self.entries.weight.device, torch.float32)
 
     def projected(self, words: Tensor) -> Tensor:  # ids [n], sorted, none special → [n, d]

@@ -13,8 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..contracts import LabError
-
 # %% ../../nbs/3_methods/3_smalr/10_objectives.ipynb #a4465c32
 Distance = Literal["cosine", "euclidean"]
 
@@ -28,8 +26,6 @@ def distances(
     cosine = 1 - F.normalize(a, dim=-1, eps=1e-10) @ F.normalize(b, dim=-1, eps=1e-10).mT
     if kind == "cosine":
         return cosine
-    if kind != "euclidean":
-        raise LabError(f"the distance {kind!r}", "'cosine' or 'euclidean'", "Change the setting.")
     return (2 * cosine.clamp(min=0) + 1e-4).sqrt()  # the constant keeps the gradient finite at 0
 
 # %% ../../nbs/3_methods/3_smalr/10_objectives.ipynb #65935a8f

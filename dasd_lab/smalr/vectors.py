@@ -7,15 +7,17 @@ __all__ = ['WordVectors', 'vectors_of', 'TextVectors', 'FastTextFiles', 'FastTex
            'CooccurrenceSVD', 'principal_components']
 
 # %% ../../nbs/3_methods/3_smalr/40_vectors.ipynb #79e788de
-import struct
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from scipy.sparse import coo_array, diags_array
 
-from ..contracts import LabError
+from ..contracts import expect
+from ..foundation import installed
+from ..presets import opening
 from .vocabulary import WordVocabulary, with_vectors
 from ..storage import sha256
 
@@ -47,131 +49,78 @@ def vectors_of(
     return with_vectors(vocabulary, found, provider.name), np.concatenate(rows).astype(np.float32)
 
 # %% ../../nbs/3_methods/3_smalr/40_vectors.ipynb #ffd4d57b
-def _files(
-    paths: Mapping[str, str | Path],  # language → file
-    expected: str,  # expected file, for the error
-) -> dict[str, Path]:
-    "The paths, all of which exist"
-    files = {language: Path(path) for language, path in paths.items()}
-    for path in files.values():
-        if not path.is_file():
-            raise LabError(f"no file {path}", expected, "Fetch it, or correct the path.")
-    return files
+class _VectorFiles:
+    "Base class of providers that read one file per language"
+
+    def __init__(
+        self,
+        paths: Mapping[str, str | Path],  # language → file
+        dim: int,  # W
+        kind: str,  # what the files hold
+    ):
+        self.paths = {language: Path(path) for language, path in paths.items()}
+        self.dim = dim
+        for path in self.paths.values():
+            expect(
+                path.is_file(), f"no file {path}", f"{kind}, one file per language", "Fetch it, or correct the path."
+            )
+        digests = ", ".join(f"{language} {sha256(path)[:12]}" for language, path in self.paths.items())
+        self.name = f"{kind} {digests}"
+
+    def path(self, language: str) -> Path:
+        "The file of a language"
+        known = f"one of {list(self.paths)}, which have a file of vectors"
+        expect(language in self.paths, f"words in {language!r}", known, "Pass a file for it.")
+        return self.paths[language]
 
 
-def _file_of(
-    files: Mapping[str, Path],  # language → file
-    language: str,  # ISO 639
-) -> Path:
-    "The file of a language"
-    if language not in files:
-        raise LabError(
-            f"words in {language!r}", f"one of {list(files)}, which have a file of vectors", "Pass a file for it."
-        )
-    return files[language]
-
-
-def _digests(files: Mapping[str, Path]) -> str:
-    "Languages and checksums of files"
-    return ", ".join(f"{language} {sha256(path)[:12]}" for language, path in files.items())
-
-
-class TextVectors:
+class TextVectors(_VectorFiles):
     "Vectors in the .vec text format, one file per language"
 
     def __init__(
         self,
         paths: Mapping[str, str | Path],  # language → file
+        dim: int,  # W
         most: int | None = None,  # maximum number of lines to read
     ):
-        self.paths = _files(paths, "word vectors in the .vec format")
+        super().__init__(paths, dim, "text vectors")
         self.most = most
-        self.dim = self._width(next(iter(self.paths.values())))
-        self.name = f"text vectors {_digests(self.paths)}"
-
-    def _width(self, path: Path) -> int:
-        "Width of the vectors of a file"
-        with path.open(encoding="utf-8", errors="replace") as f:
-            parts = f.readline().split()
-        if len(parts) == 2 and all(part.isdecimal() for part in parts):
-            return int(parts[1])
-        raise LabError(
-            f"{path}, which begins with {' '.join(parts)[:40]!r}",
-            "a line with the number of words and their width",
-            "Pass a .vec file in FastText's format.",
-        )
-
-    def _values(self, numbers: Sequence[str], where: str) -> np.ndarray:
-        "The numbers of a line"
-        if len(numbers) != self.dim:
-            raise LabError(f"{where} with {len(numbers)} numbers", f"{self.dim}", "Fetch the file again.")
-        try:
-            return np.array(numbers, np.float32)
-        except ValueError as e:
-            raise LabError(f"{where} ({e})", f"{self.dim} numbers after the word", "Fetch the file again.") from e
 
     def vectors(self, language: str, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:  # [n, W], [n]
         "Vectors of some words, in one pass over the file"
-        path = _file_of(self.paths, language)
-        if (width := self._width(path)) != self.dim:
-            raise LabError(
-                f"{path} of width {width}", f"{self.dim}, as the other languages", "Pass vectors of one width."
-            )
+        path = self.path(language)
         places = {word: i for i, word in enumerate(words)}
         rows = np.zeros((len(words), self.dim), np.float32)
         found = np.zeros(len(words), bool)
         with path.open(encoding="utf-8", errors="replace", newline="\n") as f:
-            next(f)
-            for number, line in enumerate(f, 1):
-                if self.most and number > self.most:
-                    break
+            first = next(f, "").split()
+            width = f"a first line with the number of words and their width {self.dim}"
+            step = "Pass a .vec file in FastText's format, and its width as `dim`."
+            sizes = len(first) == 2 and first[1] == str(self.dim)
+            expect(sizes, f"{path}, which begins with {' '.join(first)[:40]!r}", width, step)
+            for number, line in enumerate(islice(f, self.most), 2):
                 word, *numbers = line.rstrip().rsplit(" ", self.dim)  # a word may hold spaces
                 i = places.get(word.lower())
                 if i is not None and not found[i]:
-                    rows[i] = self._values(numbers, f"line {number + 1} of {path}")
+                    with opening(f"line {number} of {path}", f"{self.dim} numbers after the word", "Fetch it again."):
+                        rows[i] = np.array(numbers, np.float32).reshape(self.dim)
                     found[i] = True
         return rows, found
 
 # %% ../../nbs/3_methods/3_smalr/40_vectors.ipynb #c4ab56e8
-def _gensim():
-    "gensim's module for FastText"
-    try:
-        from gensim.models import fasttext
-    except ImportError as e:
-        raise LabError(
-            "FastText without gensim",
-            "the package gensim",
-            "pip install 'dasd_lab[smalr]', or use vectors in the .vec format, which need no package.",
-        ) from e
-    return fasttext
+def _subword_vectors(keyed: Any, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:  # [n, W], [n]
+    "Vectors that gensim composes from subwords; a word shorter than every subword has none"
+    rows = np.zeros((len(words), keyed.vector_size), np.float32)
+    found = np.ones(len(words), bool)
+    for i, word in enumerate(words):
+        try:
+            rows[i] = keyed.get_vector(word)
+        except KeyError:
+            found[i] = False
+    return rows, found
 
 
-class _Subwords:
-    "Base class of providers that compose vectors from subwords"
-
-    dim: int  # W
-
-    def keyed(
-        self,
-        language: str,  # ISO 639
-    ) -> Any:  # gensim's `FastTextKeyedVectors`
-        "The vectors of a language"
-        raise NotImplementedError
-
-    def vectors(self, language: str, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:  # [n, W], [n]
-        "Vectors of some words"
-        keyed = self.keyed(language)
-        rows = np.zeros((len(words), self.dim), np.float32)
-        found = np.ones(len(words), bool)
-        for i, word in enumerate(words):
-            try:
-                rows[i] = keyed.get_vector(word)
-            except KeyError:
-                found[i] = False  # shorter than every subword
-        return rows, found
-
-
-class FastTextFiles(_Subwords):
+class FastTextFiles(_VectorFiles):
     "FastText's .bin files, one file per language"
 
     def __init__(
@@ -179,26 +128,22 @@ class FastTextFiles(_Subwords):
         paths: Mapping[str, str | Path],  # language → file
         dim: int = 300,  # W
     ):
-        _gensim()
-        self.paths = _files(paths, "FastText's .bin file of that language")
-        self.dim = dim
-        self.name = f"FastText files {_digests(self.paths)}"
+        installed("gensim", name="smalr")
+        super().__init__(paths, dim, "FastText files")
 
-    def keyed(self, language: str) -> Any:
-        "The vectors of a language; only one file is kept in memory"
-        path = _file_of(self.paths, language)
-        try:
-            keyed = _gensim().load_facebook_vectors(str(path))
-        except (NotImplementedError, ValueError, EOFError, AssertionError, OSError, struct.error) as e:
-            raise LabError(
-                f"{path}, which cannot be read ({str(e)[:80]})", "FastText's .bin file", "Fetch it again."
-            ) from e
-        if keyed.vector_size != self.dim:
-            raise LabError(f"{path} of width {keyed.vector_size}", f"{self.dim}", "Pass its width as `dim`.")
-        return keyed
+    def vectors(self, language: str, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:  # [n, W], [n]
+        "Vectors of some words; only one file is kept in memory"
+        from gensim.models.fasttext import load_facebook_vectors
+
+        path = self.path(language)
+        with opening(path, "FastText's .bin file", "Fetch it again."):
+            keyed = load_facebook_vectors(str(path))
+        width = keyed.vector_size
+        expect(width == self.dim, f"{path} of width {width}", f"{self.dim}", "Pass its width as `dim`.")
+        return _subword_vectors(keyed, words)
 
 # %% ../../nbs/3_methods/3_smalr/40_vectors.ipynb #12780578
-class FastTextFromCaptions(_Subwords):
+class FastTextFromCaptions:
     "FastText trained on the training captions"
 
     def __init__(
@@ -209,7 +154,9 @@ class FastTextFromCaptions(_Subwords):
         buckets: int = 50_000,  # number of subword buckets
         seed: int = 0,  # random seed
     ):
-        FastText = _gensim().FastText
+        installed("gensim", name="smalr")
+        from gensim.models.fasttext import FastText
+
         options = dict(vector_size=dim, epochs=epochs, bucket=buckets, seed=seed, workers=1, min_count=1)
         self.dim = dim
         self.models = {
@@ -217,9 +164,9 @@ class FastTextFromCaptions(_Subwords):
         }
         self.name = f"FastText from captions, {dim}-d, {epochs} epochs, seed {seed}"
 
-    def keyed(self, language: str) -> Any:
-        "The vectors of a language"
-        return self.models[language]
+    def vectors(self, language: str, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:  # [n, W], [n]
+        "Vectors of some words"
+        return _subword_vectors(self.models[language], words)
 
 # %% ../../nbs/3_methods/3_smalr/40_vectors.ipynb #36b5e0d3
 def cooccurrences(

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..contracts import LabError
+from ..contracts import LabError, expect
 from ..corpora.captions import COMBINING_MARKS
 from ..presets import opening, read_json
 from ..storage import write_json
@@ -94,14 +94,13 @@ def word_tokenizer(
     name: str,  # in `TOKENIZERS`
 ) -> Callable[[str], list[str]]:  # text, NFC and lower case → words
     "A tokenizer by its name"
-    if name not in TOKENIZERS:
-        raise LabError(f"a tokenizer {name!r}", f"one of {sorted(TOKENIZERS)}", "Correct the name.")
-    if name in PREFERRED.values() and not find_spec(name):
-        raise LabError(
-            f"the tokenizer {name}, which is not installed",
-            f"the package {name}",
-            "pip install 'dasd_lab[smalr]', or train with another tokenizer.",
-        )
+    expect(name in TOKENIZERS, f"a tokenizer {name!r}", f"one of {sorted(TOKENIZERS)}", "Correct the name.")
+    expect(
+        name not in PREFERRED.values() or find_spec(name),
+        f"the tokenizer {name}, which is not installed",
+        f"the package {name}",
+        "pip install 'dasd_lab[smalr]', or train with another tokenizer.",
+    )
     return TOKENIZERS[name]()
 
 
@@ -133,22 +132,20 @@ class WordVocabulary:
 
     def __init__(
         self,
-        words: Mapping[str, Sequence[str]],  # language → words by descending frequency; the source language first
-        counts: Mapping[str, Sequence[int]],  # language → frequency of each word in the training captions
+        counted: Mapping[str, Mapping[str, int]],  # language → word → frequency, descending; the source language first
         tokenizers: Mapping[str, str],  # language → name in `TOKENIZERS`
         vectors: str = "",  # name of the provider of word vectors
         aliases: Mapping[str, Mapping[str, str]] | None = None,  # language → word → source word, see `smalr.dictionary`
     ):
-        self.words = {language: list(words[language]) for language in words}
-        self.counts = {language: [int(n) for n in counts[language]] for language in words}
-        self.tokenizers = {language: tokenizers[language] for language in words}
+        self.languages = tuple(counted)
+        self.words = {language: list(counts) for language, counts in counted.items()}
+        self.counts = {language: list(counts.values()) for language, counts in counted.items()}
+        self.tokenizers = {language: tokenizers[language] for language in counted}
         self.vectors = vectors
-        self.languages = tuple(words)
         self.first: dict[str, int] = {}  # language → id of its first word
         self.numbers: dict[str, dict[str, int]] = {}  # language → word → id
         self._n = 2
         for language, names in self.words.items():
-            self._check(language)
             self.first[language] = self._n
             self.numbers[language] = {word: self._n + i for i, word in enumerate(names)}
             self._n += len(names)
@@ -157,25 +154,16 @@ class WordVocabulary:
         for language, pairs in self.aliases.items():
             self.numbers[language] |= {word: source[other] for word, other in pairs.items() if other in source}
 
-    def _check(self, language: str) -> None:
-        "Raise unless each word occurs once and has a count"
-        words = self.words[language]
-        counts = self.counts[language]
-        if len(set(words)) < len(words) or len(words) != len(counts):
-            raise LabError(
-                f"{len(set(words)):,} different words with {len(counts):,} counts in {language!r}",
-                "one count per word",
-                "Build the vocabulary again.",
-            )
-
     def __len__(self):
         return self._n  # number of ids, including the two special ones
 
     def __repr__(self):
-        languages = [
-            f"{language} {len(words):,} ({self.tokenizers[language]})" for language, words in self.words.items()
-        ]
+        languages = (f"{code} {len(words):,} ({self.tokenizers[code]})" for code, words in self.words.items())
         return f"{len(self):,} ids; {', '.join(languages)}"
+
+    def counted(self, language: str) -> dict[str, int]:
+        "Word → frequency of a language"
+        return dict(zip(self.words[language], self.counts[language]))
 
     def __eq__(self, other):
         return isinstance(other, WordVocabulary) and self.plain() == other.plain()
@@ -184,12 +172,12 @@ class WordVocabulary:
 
     def words_of(self, caption: str, language: str) -> list[str]:
         "The words of a caption, known or unknown"
-        if language not in self.words:
-            raise LabError(
-                f"a caption in {language!r}",
-                f"one of {list(self.languages)}",
-                "Train this language first: `dasd-lab train --languages …`.",
-            )
+        expect(
+            language in self.words,
+            f"a caption in {language!r}",
+            f"one of {list(self.languages)}",
+            "Train this language first: `dasd-lab train --languages …`.",
+        )
         return caption_words(caption, self.tokenizers[language])
 
     def known(self, words: Sequence[str], language: str, max_words: int | None = None) -> list[int]:
@@ -244,14 +232,9 @@ class WordVocabulary:
         with opening(path, expected, "Restore the file."):
             if data["kind"] != "words":
                 raise ValueError(data["kind"])
-            languages = {entry["language"]: entry for entry in data["languages"]}
-            vocabulary = cls(
-                {language: entry["words"] for language, entry in languages.items()},
-                {language: entry["counts"] for language, entry in languages.items()},
-                {language: entry["tokenizer"] for language, entry in languages.items()},
-                data["vectors"],
-                data.get("aliases", {}),
-            )
+            counted = {e["language"]: dict(zip(e["words"], e["counts"], strict=True)) for e in data["languages"]}
+            tokenizers = {entry["language"]: entry["tokenizer"] for entry in data["languages"]}
+            vocabulary = cls(counted, tokenizers, data["vectors"], data.get("aliases", {}))
         for name in set(vocabulary.tokenizers.values()):
             word_tokenizer(name)
         return vocabulary
@@ -264,15 +247,12 @@ def count_words(
 ) -> WordVocabulary:
     "Build the vocabulary of some captions"
     names = {language: (tokenizers or {}).get(language) or preferred_tokenizer(language) for language in captions}
-    words = {}
-    counts = {}
+    counted = {}
     for language, texts in captions.items():
         counter = Counter(word for text in texts for word in caption_words(text, names[language]))
-        frequent = [(word, n) for word, n in counter.items() if n >= fewest]
-        frequent.sort(key=lambda pair: (-pair[1], pair[0]))
-        words[language] = [word for word, _ in frequent]
-        counts[language] = [n for _, n in frequent]
-    return WordVocabulary(words, counts, names)
+        frequent = {word: n for word, n in counter.items() if n >= fewest}
+        counted[language] = dict(sorted(frequent.items(), key=lambda pair: (-pair[1], pair[0])))
+    return WordVocabulary(counted, names)
 
 # %% ../../nbs/3_methods/3_smalr/20_vocabulary.ipynb #c50f7e09
 def with_vectors(
@@ -281,19 +261,13 @@ def with_vectors(
     name: str,  # name of the provider
 ) -> WordVocabulary:
     "Keep the words that have a vector, in the same order"
-    places = {language: np.flatnonzero(found[language]) for language in vocabulary.languages}
-    for language, kept in places.items():
-        if not len(kept):
-            raise LabError(
-                f"no word of {language!r} with a vector in {name}", "vectors of that language", "Pass the right file."
-            )
-    return WordVocabulary(
-        {language: [vocabulary.words[language][i] for i in kept] for language, kept in places.items()},
-        {language: [vocabulary.counts[language][i] for i in kept] for language, kept in places.items()},
-        vocabulary.tokenizers,
-        name,
-        vocabulary.aliases,
-    )
+    counted = {}
+    for language in vocabulary.languages:
+        known = zip(vocabulary.counted(language).items(), found[language], strict=True)
+        counted[language] = dict(pair for pair, has_vector in known if has_vector)
+        what = f"no word of {language!r} with a vector in {name}"
+        expect(counted[language], what, "vectors of that language", "Pass the right file.")
+    return WordVocabulary(counted, vocabulary.tokenizers, name, vocabulary.aliases)
 
 # %% ../../nbs/3_methods/3_smalr/20_vocabulary.ipynb #63538158
 def language_index(

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ..contracts import LabError, RetrievalMethod
+from ..contracts import LabError, RetrievalMethod, expect
 from ..presets import opening, read_json
 from dasd_lab.storage import (
     Manifest,
@@ -82,18 +82,16 @@ class Selection:
     every: int = 50  # steps between two evaluations
 
     def __post_init__(self) -> None:
-        if self.every < 1:
-            raise LabError(
-                f"an evaluation every {self.every} steps", "1 or more", "Correct it, or leave the selection out."
-            )
+        step = "Correct it, or leave the selection out."
+        expect(self.every >= 1, f"an evaluation every {self.every} steps", "1 or more", step)
 
     def value(
         self,
         figures: Mapping[str, float],  # of the validation images
     ) -> float:
         "The figure that decides"
-        if self.metric not in figures:
-            raise LabError(f"a selection by {self.metric!r}", f"one of {sorted(figures)}", "Correct the name.")
+        known = f"one of {sorted(figures)}"
+        expect(self.metric in figures, f"a selection by {self.metric!r}", known, "Correct the name.")
         return float(figures[self.metric])
 
     def better(
@@ -102,10 +100,8 @@ class Selection:
         than: float | None,  # the best so far; None: none yet
     ) -> bool:
         "Is a value the best so far? NaN never is"
-        if math.isnan(value):
-            return False
         if than is None:
-            return True
+            return not math.isnan(value)
         return value > than if self.direction == "higher" else value < than
 
 # %% ../../nbs/4_training/1_loop/60_checkpoints.ipynb #a3a3515c
@@ -170,36 +166,30 @@ class CheckpointManifest(Manifest):
 class _Checkpoint:
     "The contents of a checkpoint folder"
 
-    folder: Path
     manifest: dict
     weights: dict[str, Tensor]
     optimizers: dict[str, Tensor]
-    best_weights: dict[str, Tensor] | None
     random_states: dict
-
-    @property
-    def progress(self) -> Progress:
-        "The position of the run"
-        stage, step = self.manifest["position"]
-        return Progress(stage, step, self.manifest["log"], self.manifest["best"], self.best_weights)
+    progress: Progress
 
 
 def _read_checkpoint(folder: Path) -> _Checkpoint:
     "A checkpoint, every file compared with its checksum"
-    manifest = unseal(folder, "checkpoint", schema=CheckpointManifest)
+    m = unseal(folder, "checkpoint", schema=CheckpointManifest)
+    stage, step = m["position"]
+    best_weights = None if m["best"] is None else read_tensors(folder / "best.safetensors")
     return _Checkpoint(
-        folder,
-        manifest,
+        m,
         read_tensors(folder / "weights.safetensors"),
         read_tensors(folder / "optimizers.safetensors"),
-        None if manifest["best"] is None else read_tensors(folder / "best.safetensors"),
         read_json(folder / "random.json", RandomStates),
+        Progress(stage, step, m["log"], m["best"], best_weights),
     )
 
 
-def _newest_checkpoint(run: Path) -> _Checkpoint | None:
-    "The newest complete checkpoint of a run; None: there is none"
-    damage = []
+def _newest_checkpoint(run: Path) -> tuple[Path, _Checkpoint] | None:
+    "The newest complete checkpoint of a run and its folder; None: there is none"
+    damage: list[str] = []
     for folder in reversed(checkpoints(run)):
         try:
             checkpoint = _read_checkpoint(folder)
@@ -207,46 +197,41 @@ def _newest_checkpoint(run: Path) -> _Checkpoint | None:
             damage.append(f"{folder.name}: {e.given}")
             continue
         if damage:
-            warnings.warn(
-                f"{run} resumes from {folder.name}, as later checkpoints are damaged ({'; '.join(damage)})",
-                stacklevel=3,
-            )
-        return checkpoint
-    if damage:
-        raise LabError(
-            f"{run}, whose checkpoints are all damaged ({'; '.join(damage)})",
-            "a complete one",
-            "Restore one, or start again in another folder; nothing here was changed.",
-        )
+            later = f"as later checkpoints are damaged ({'; '.join(damage)})"
+            warnings.warn(f"{run} resumes from {folder.name}, {later}", stacklevel=3)
+        return folder, checkpoint
+    expect(
+        not damage,
+        f"{run}, whose checkpoints are all damaged ({'; '.join(damage)})",
+        "a complete one",
+        "Restore one, or start again in another folder; nothing here was changed.",
+    )
     return None
 
-
+# %% ../../nbs/4_training/1_loop/60_checkpoints.ipynb #c4489716
 def load_checkpoint(
     run: Path,  # folder of a run
     method: nn.Module,  # receives the weights
     facts: dict,  # current settings of the run
 ) -> tuple[Progress, dict[str, Tensor]] | None:  # position and optimizer states; None: there is no checkpoint
     "Load the newest complete checkpoint of this run: weights and random states are restored"
-    checkpoint = _newest_checkpoint(run)
-    if checkpoint is None:
+    found = _newest_checkpoint(run)
+    if found is None:
         return None
+    folder, checkpoint = found
+    shapes = {k: v.shape for k, v in checkpoint.weights.items()}
     if isinstance(method, RetrievalMethod):
-        method.make_room({k: v.shape for k, v in checkpoint.weights.items()})
-    _check_same_run(checkpoint, own_state(method), facts)
-    with opening(checkpoint.folder, "a checkpoint of this run", "Remove it to resume from an earlier one."):
+        method.make_room(shapes)
+    different = [k for k, v in facts.items() if checkpoint.manifest.get(k, v) != v]
+    if shapes != {k: v.shape for k, v in own_state(method).items()}:
+        different.append("weights")
+    expect(
+        not different,
+        f"{folder} of a run with other {', '.join(different)}",
+        "the settings that run was started with",
+        "Give those settings to resume, or another folder to start again.",
+    )
+    with opening(folder, "a checkpoint of this run", "Remove it to resume from an earlier one."):
         method.load_state_dict(method.state_dict() | checkpoint.weights)
         set_random_states(checkpoint.random_states)
     return checkpoint.progress, checkpoint.optimizers
-
-
-def _check_same_run(checkpoint: _Checkpoint, weights: Mapping[str, Tensor], facts: dict) -> None:
-    "Refuse a checkpoint of other settings or other shapes"
-    different = [k for k, v in facts.items() if checkpoint.manifest.get(k, v) != v]
-    if {k: v.shape for k, v in checkpoint.weights.items()} != {k: v.shape for k, v in weights.items()}:
-        different.append("weights")
-    if different:
-        raise LabError(
-            f"{checkpoint.folder} of a run with other {', '.join(different)}",
-            "the settings that run was started with",
-            "Give those settings to resume, or another folder to start again.",
-        )

@@ -21,10 +21,10 @@ from ..backbone.towers import fingerprint, save_backbone
 from ..contracts import LabError
 from ..dasd.official import OfficialReport, from_official, to_official, write_official
 from ..storage import read_tensors, read_weights, seal, sha256, unseal, whole_folder, write_json, write_tensors
-from .checkpoints import own_state
-from .loading import IMPORTED
-from .recipes import VERSIONS, load_run, run_folder
-from .runs import save_method
+from .loading import IMPORTED, load_run
+from .recipes import VERSIONS
+from .saved import own_state, save_method
+from .shipped import run_folder
 
 # %% ../../nbs/4_training/3_planning/60_exchange.ipynb #9bdc78d0
 def _keep_official(folder: Path, state: dict[str, Tensor], report: OfficialReport) -> None:

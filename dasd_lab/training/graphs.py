@@ -6,7 +6,7 @@
 __all__ = ['check_recording', 'Recorded', 'Recorder']
 
 # %% ../../nbs/4_training/1_loop/68_graphs.ipynb #6a1f0003
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,35 +16,25 @@ from torch.optim import Optimizer
 
 from ..contracts import LabError, RetrievalMethod
 from .runtime import Worker
-from .stages import Stage
 
 # %% ../../nbs/4_training/1_loop/68_graphs.ipynb #6a1f0009
 def check_recording(
     method: type[RetrievalMethod],  # that is trained
-    stages: Sequence[Stage],  # of the training
     worker: Worker,  # this process
 ) -> None:
     "Refuse steps that cannot be recorded, where they are to be recorded (`Runtime.graphs`)"
-    if not worker.runtime.graphs:
-        return
-    found = expected = ""
-    if not method.recordable:
-        found = f"of {method.name}"
-        expected = "a method whose steps decide nothing on the processor (dasd, static_adapter)"
-    elif any(stage.lazy for stage in stages):
-        found = "with lazy rows"
-        expected = "an optimizer that leaves the decision about a faulty step to the GPU: stages without `lazy`"
-    elif worker.device.type != "cuda":
-        found = f"on {worker.device}"
-        expected = "a CUDA GPU"
-    elif worker.n > 1:
-        found = f"in {worker.n} processes"
-        expected = "one process"
-    elif worker.runtime.compiled:
-        found = f"of compiled code (compiled={worker.runtime.compiled})"
-        expected = "steps that are not compiled"
-    if found:
-        raise LabError(f"recorded steps {found}", expected, "Leave `graphs` out (--machine graphs=true).")
+    found = {
+        f"of {method.name}": (
+            method.recordable,
+            "a method that decides nothing on the processor (dasd, static_adapter)",
+        ),
+        f"on {worker.device}": (worker.device.type == "cuda", "a CUDA GPU"),
+        f"in {worker.n} processes": (worker.n == 1, "one process"),
+        f"of compiled code (compiled={worker.runtime.compiled})": (not worker.runtime.compiled, "no compiled code"),
+    }
+    for what, (possible, expected) in found.items():
+        if worker.runtime.graphs and not possible:
+            raise LabError(f"recorded steps {what}", expected, "Leave `graphs` out (--machine graphs=true).")
 
 # %% ../../nbs/4_training/1_loop/68_graphs.ipynb #6a1f0005
 @dataclass
@@ -68,12 +58,11 @@ class Recorder:
         optimizers: Iterable[Optimizer],  # all that the step uses; their learning rates become tensors
         device: torch.device,  # a CUDA GPU
     ):
-        self.optimizers = list(optimizers)
+        self.groups = [group for optimizer in optimizers for group in optimizer.param_groups]
         self.recorded: dict[Hashable, Recorded | None] = {}  # by shape; None: computed once
         self.pool: Any = None  # memory that all graphs share, as one is replayed at a time
-        for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = torch.tensor(group["lr"], device=device)
+        for group in self.groups:
+            group["lr"] = torch.tensor(group["lr"], device=device)
 
     def __call__(
         self,
@@ -120,11 +109,8 @@ class Recorder:
             with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
                 outputs = compute({**inputs, **others})
         except RuntimeError as e:
-            cause: BaseException = e
-            while cause.__context__ is not None:  # the end of the recording fails too
-                cause = cause.__context__
             raise LabError(
-                f"a step that cannot be recorded ({type(cause).__name__}: {str(cause).splitlines()[0][:120]})",
+                f"a step that cannot be recorded ({str(e).splitlines()[0][:120]})",
                 "one that waits for nothing and decides nothing on the processor",
                 "Leave `graphs` out for this method.",
             ) from e
@@ -135,7 +121,6 @@ class Recorder:
 
     def _allow_recording(self, allowed: bool) -> None:
         "Torch's optimizers refuse it unless they are told; what they compute is the same"
-        for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                if "capturable" in group:
-                    group["capturable"] = allowed
+        for group in self.groups:
+            if "capturable" in group:
+                group["capturable"] = allowed

@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..contracts import LabError
 from ..leccr.interaction import Similarity, slot_scores
 from .losses import loss, named, optional
 
@@ -134,8 +133,6 @@ def softened_matching(
     temperature: float | None = None,  # see `temperature_of`
 ) -> Tensor:  # scalar
     "Divergence of the target caption's ranking from the source caption's (L_rkt, Eq. 22)"
-    if form not in ("paper", "official"):
-        raise LabError(f"the form {form!r} of softened matching", "'paper' or 'official'", "Correct the setting.")
     divisor = temperature_of(features, temperature) if form == "paper" else 1.0
     student = cosines(features, "target_features", "visual_features") / divisor
     teacher = softened(features, alpha, form, divisor)

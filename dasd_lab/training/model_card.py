@@ -50,8 +50,7 @@ def recall_table(
     titles = [f"{title} R@{k}" for title in DIRECTIONS.values() for k in CUTOFFS]
     metrics = [f"{direction}_R@{k}" for direction in DIRECTIONS for k in CUTOFFS] + ["mean_recall"]
     lines = [table_row(["language", *titles, "mean"]), table_row(["---", *["---:"] * len(metrics)])]
-    for language, row in rows.items():
-        lines.append(table_row([language, *(f"{100 * row[metric]:.1f}" for metric in metrics)]))
+    lines += [table_row([code, *(f"{100 * row[metric]:.1f}" for metric in metrics)]) for code, row in rows.items()]
     return "\n".join(lines)
 
 
@@ -59,25 +58,22 @@ def recall_results(
     results: Sequence[Mapping],  # 'about' and 'rows', as `Results.to_json` writes them
 ) -> list[EvalResult]:
     "R@1 in both directions for each language and corpus, as the hub lists it"
-    found = []
-    for result in results:
-        about = result["about"]
-        for language, row in result["rows"].items():
-            for direction, title in DIRECTIONS.items():
-                found.append(
-                    EvalResult(
-                        "feature-extraction",
-                        dataset_type=about["corpus"],
-                        dataset_name=about["corpus"],
-                        dataset_config=language,
-                        dataset_split=about["split"],
-                        task_name="Image-text retrieval",
-                        metric_type="recall",
-                        metric_name=f"{title} R@1",
-                        metric_value=round(row[f"{direction}_R@1"], 4),
-                    )
-                )
-    return found
+    return [
+        EvalResult(
+            "feature-extraction",
+            dataset_type=result["about"]["corpus"],
+            dataset_name=result["about"]["corpus"],
+            dataset_config=language,
+            dataset_split=result["about"]["split"],
+            task_name="Image-text retrieval",
+            metric_type="recall",
+            metric_name=f"{title} R@1",
+            metric_value=round(row[f"{direction}_R@1"], 4),
+        )
+        for result in results
+        for language, row in result["rows"].items()
+        for direction, title in DIRECTIONS.items()
+    ]
 
 # %% ../../nbs/4_training/2_recipes/50_model_card.ipynb #53bbcc99
 def inline(
@@ -87,18 +83,16 @@ def inline(
     return " ".join(str(value).split()).replace("|", r"\|")
 
 
-def _items(values: Mapping) -> str:
+def _items(values: Mapping | None) -> str:
     "A mapping as text"
-    return ", ".join(f"{k}: {v:,}" if isinstance(v, int) else f"{k}: {v}" for k, v in values.items())
+    return ", ".join(f"{k}: {v:,}" if isinstance(v, int) else f"{k}: {v}" for k, v in (values or {}).items())
 
 
 def _towers(backbone: Mapping) -> str:
     "The frozen towers and their origin"
-    published = backbone["published"]
     origin = "in this repository"
-    if published:
-        place = f"{published['hub']} at revision {published['revision']}, {published['licence']}"
-        origin = f"{published['pretrained']}: {place}"
+    if p := backbone["published"]:
+        origin = f"{p['pretrained']}: {p['hub']} at revision {p['revision']}, {p['licence']}"
     name = backbone["name"] or backbone["tower"]
     return f"{name} ({backbone['tower']}, {origin}), fingerprint {backbone['fingerprint']}"
 
@@ -108,19 +102,18 @@ def training_table(
 ) -> str:
     "The origin of a model, one row per fact"
     t = config["training"]
-    b = config["backbone"]
     rows = {
         "method": f"{config['method']}, preset {t.get('preset', 'not known')}",
-        "changed settings": _items(t.get("changes") or {}),
-        "frozen towers": _towers(b),
-        "parameters": f"{config['parameters']:,} trained, {b['parameters']:,} frozen",
-        "stages, steps": _items(t.get("stages") or {}),
+        "changed settings": _items(t.get("changes")),
+        "frozen towers": _towers(config["backbone"]),
+        "parameters": f"{config['parameters']:,} trained, {config['backbone']['parameters']:,} frozen",
+        "stages, steps": _items(t.get("stages")),
         "data": t.get("trained_on") or t.get("corpus"),
         "checksum of the data": t.get("corpus_checksum"),
-        "pairs": _items(t.get("pairs") or {}),
+        "pairs": _items(t.get("pairs")),
         "seed": t.get("seed"),
         "CPU time": f"{t['cpu_s']:,} s" if t.get("cpu_s") else None,
-        "versions": _items(t.get("versions") or {}),
+        "versions": _items(t.get("versions")),
     }
     facts = [table_row([name, inline(value)]) for name, value in rows.items() if value not in (None, "")]
     return "\n".join(["| | |", "|---|---|", *facts])
@@ -150,20 +143,14 @@ def card_header(
     )
 
 
-def _captions_kind(
-    origin: str | Mapping[str, str],  # of the captions; of each language if they differ
-) -> str:
-    "What kind of captions was evaluated on"
-    if not isinstance(origin, Mapping):
-        return "machine-translated captions" if origin == "mt" else "captions"
-    translated = [language for language, value in origin.items() if value == "mt"]
-    return f"captions (machine-translated: {', '.join(translated)})"
-
-
 def _recalls(result: Mapping) -> str:
     "An evaluation: what was measured, and its table"
     about = result["about"]
-    kind = _captions_kind(about["origin"])
+    origins = about["origin"]
+    if not isinstance(origins, Mapping):
+        origins = dict.fromkeys(result["rows"], origins)
+    translated = [language for language, origin in origins.items() if origin == "mt"]
+    kind = f"captions (machine-translated: {', '.join(translated)})" if translated else "captions"
     captions = f"{max(about['n_captions'].values()):,} {kind} per language"
     images = f"{about['n_visuals']:,} images of {about['corpus']} ({about['split']})"
     return (
@@ -181,8 +168,7 @@ def model_card(
 ) -> ModelCard:
     "The README.md of a published model"
     licence = f"{license}." if license else "The owner has not stated one: ask before you use it."
-    stated = config["training"].get("licence")
-    if stated:
+    if stated := config["training"].get("licence"):
         licence += f" The training run states: {stated}"
     return ModelCard.from_template(
         card_header(name, config, results, license),

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..backbone.store import StoredRows
-from ..contracts import LabError
+from ..contracts import LabError, expect
 from ..corpora.catalog import CaptionPairs
 from ..smalr.branches import draw_masks
 from ..smalr.vocabulary import WordVocabulary, pad_rows
@@ -71,12 +71,12 @@ class PictureBatches:
         *,
         max_words: int | None = None,  # longer captions are cut
     ):
-        if len(visuals) < batch_size:
-            raise LabError(
-                f"{len(visuals)} images",
-                f"at least one batch of {batch_size}",
-                "Give more images or a smaller batch_size.",
-            )
+        expect(
+            len(visuals) >= batch_size,
+            f"{len(visuals)} images",
+            f"at least one batch of {batch_size}",
+            "Give more images or a smaller batch_size.",
+        )
         self.languages = tuple(texts)
         self.batch_size = batch_size
         self.steps = steps

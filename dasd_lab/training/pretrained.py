@@ -9,7 +9,8 @@ __all__ = ['FORMAT', 'KEPT', 'FILES', 'published_tower', 'named_towers', 'tower_
 # %% ../../nbs/4_training/2_recipes/60_pretrained.ipynb #20e7e8a6
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,50 +23,28 @@ from ..backbone.named_words import load_words
 from ..backbone.open_clip import open_clip_backbone
 from ..backbone.towers import Backbone, fingerprint, load_backbone, save_backbone
 from ..backbone.weights import CATALOGUE, find_weights
-from ..contracts import LabError, RetrievalMethod
+from ..contracts import LabError, RetrievalMethod, expect
 from ..presets import list_presets, load_preset, plain, read_json, vary
 from ..storage import read_manifest, seal, unseal, whole_folder, write_tensors
-from .checkpoints import own_state
 from .model_card import model_card, without_folders
-from .runs import load_method, method_in
+from .saved import load_method, method_in, own_parameters, own_state
 from .shipped import run_card, run_parts
 
 # %% ../../nbs/4_training/2_recipes/60_pretrained.ipynb #fa4300f9
 FORMAT = 1  # of the folder; a newer one is refused
-KEPT = (
-    "preset",
-    "changes",
-    "source_preset",
-    "source_changes",
-    "languages",
-    "stages",
-    "corpus",
-    "corpus_checksum",
-    "corpora",
-    "captions",
-    "trained_on",
-    "pairs",
-    "with_picture",
-    "kept_back",
-    "seed",
-    "versions",
-    "source_cpu_s",
-    "cpu_s",
-    "imported",
-    "licence",
-)  # facts of a run's card that are published
 _PROBE = ("A dog.", "Two red cars stand above a tall tree; it's 12°C.")
 
 
-def _as_json(data):
-    "Plain data as a file returns it"
-    return json.loads(json.dumps(data))
-
-
-def _first_line(e: Exception) -> str:
-    "An error in one line"
-    lines = str(e).strip().splitlines() or [""]
-    return f"{type(e).__name__}: {lines[0][:120]}"
+@contextmanager
+def _in_one_line(what: str, expected: str, next_step: str) -> Iterator[None]:
+    "Whatever a library says about a model, as a `LabError` with one line of it"
+    try:
+        yield
+    except LabError:
+        raise
+    except Exception as e:
+        line = (str(e).strip().splitlines() or [""])[0][:120]
+        raise LabError(f"{what} ({type(e).__name__}: {line})", expected, next_step) from e
 
 
 def published_tower(
@@ -90,22 +69,21 @@ def tower_facts(
     backbone: Backbone,  # frozen
     published: Mapping | None = None,  # see `published_tower`
 ) -> dict:
-    "Facts about towers as JSON"
-    return _as_json(
-        dict(
-            name=backbone.name,
-            tower=backbone.kind,
-            fingerprint=fingerprint(backbone),
-            embed_dim=backbone.embed_dim,
-            context_length=backbone.context_length,
-            parameters=sum(p.numel() for p in backbone.parameters()),
-            model_cfg=backbone.config,
-            preprocess_cfg=plain(backbone.preprocessing),
-            source_language=backbone.source_language,
-            pieces={c: backbone.tokens([c])[0][0].tolist() for c in _PROBE},
-            published=published and dict(published),
-        )
+    "Facts about towers, as JSON returns them"
+    facts = dict(
+        name=backbone.name,
+        tower=backbone.kind,
+        fingerprint=fingerprint(backbone),
+        embed_dim=backbone.embed_dim,
+        context_length=backbone.context_length,
+        parameters=sum(p.numel() for p in backbone.parameters()),
+        model_cfg=backbone.config,
+        preprocess_cfg=plain(backbone.preprocessing),
+        source_language=backbone.source_language,
+        pieces={c: backbone.tokens([c])[0][0].tolist() for c in _PROBE},
+        published=published and dict(published),
     )
+    return json.loads(json.dumps(facts))
 
 
 def checked_towers(
@@ -116,38 +94,42 @@ def checked_towers(
     "Refuse towers other than those a method was trained on"
     loaded = tower_facts(backbone)
     different = [k for k in ("fingerprint", "preprocess_cfg", "pieces") if loaded[k] != facts.get(k)]
-    if different:
-        raise LabError(
-            f"towers with another {' and '.join(different)} than {where} was trained on",
-            f"{facts.get('name')}, fingerprint {facts.get('fingerprint')}",
-            "Publish it with its towers included, or install the versions that its card names.",
-        )
+    expect(
+        not different,
+        f"towers with another {' and '.join(different)} than {where} was trained on",
+        f"{facts.get('name')}, fingerprint {facts.get('fingerprint')}",
+        "Publish it with its towers included, or install the versions that its card names.",
+    )
     return backbone
 
 # %% ../../nbs/4_training/2_recipes/60_pretrained.ipynb #6a96ccca
+_ORIGIN = "corpus", "corpus_checksum", "corpora", "trained_on", "licence", "versions"  # facts of a run's card
+_SOURCE = "source_preset", "source_changes", "source_cpu_s"
+KEPT = (
+    *("preset", "changes", "languages", "stages", "captions", "pairs", "with_picture", "kept_back"),
+    *("seed", "cpu_s", "imported", *_ORIGIN, *_SOURCE),
+)  # facts of a run's card that are published
+
+
 def model_config(
     method: RetrievalMethod,  # trained
     training: Mapping = {},  # facts about its training
     published: Mapping | None = None,  # see `published_tower`
 ) -> dict:  # all of `config.json` except the checksums
     "The configuration of a model"
-    facts = without_folders({k: training[k] for k in KEPT if k in training})
-    config: Any = method.config
-    towers: Any = method.backbone
-    return _as_json(
-        dict(
-            kind="model",
-            library_name="dasd_lab",
-            library_version=dasd_lab.__version__,
-            format=FORMAT,
-            method=method.name,
-            config=plain(config),
-            languages=method.languages,
-            parameters=sum(p.numel() for n, p in method.named_parameters() if not n.startswith("backbone.")),
-            backbone=tower_facts(towers, published),
-            training=facts,
-        )
+    config = dict(
+        kind="model",
+        library_name="dasd_lab",
+        library_version=dasd_lab.__version__,
+        format=FORMAT,
+        method=method.name,
+        config=plain(method.config),
+        languages=method.languages,
+        parameters=own_parameters(method),
+        backbone=tower_facts(method.backbone, published),
+        training=without_folders({k: training[k] for k in KEPT if k in training}),
     )
+    return json.loads(json.dumps(config))
 
 
 _TYPES = dict(method=str, config=dict, languages=list, backbone=dict, training=dict, files=dict)  # key → type
@@ -158,47 +140,34 @@ def read_config(
 ) -> dict:
     "The configuration of a published folder, every file compared with its checksum"
     m = read_manifest(folder, "published model", "config.json")
-    if m.get("library_name") != "dasd_lab" or m.get("kind") != "model":
-        raise LabError(
-            f"{folder}/config.json of {m.get('library_name') or m.get('model_type') or 'another library'}",
-            "a model that dasd_lab published",
-            "Open it with the library that made it, or check the name.",
-        )
-    if not isinstance(m.get("format"), int) or m["format"] > FORMAT:
-        raise LabError(
-            f"{folder} in format {m.get('format')!r}, of dasd_lab {m.get('library_version')}",
-            f"format {FORMAT} or older",
-            f"Update dasd_lab: this is {dasd_lab.__version__}.",
-        )
+    expect(
+        m.get("library_name") == "dasd_lab" and m.get("kind") == "model",
+        f"{folder}/config.json of {m.get('library_name') or m.get('model_type') or 'another library'}",
+        "a model that dasd_lab published",
+        "Open it with the library that made it, or check the name.",
+    )
+    expect(
+        isinstance(m.get("format"), int) and m["format"] <= FORMAT,
+        f"{folder} in format {m.get('format')!r}, of dasd_lab {m.get('library_version')}",
+        f"format {FORMAT} or older",
+        f"Update dasd_lab: this is {dasd_lab.__version__}.",
+    )
     wrong = [key for key, kind in _TYPES.items() if not isinstance(m.get(key), kind)]
-    if wrong:
-        raise LabError(
-            f"{folder}/config.json without a usable {', '.join(wrong)}",
-            "everything that `save_pretrained` writes",
-            "Download or publish it again.",
-        )
-    required = {"model.safetensors"}
-    if not m["backbone"].get("published"):
-        required.add("backbone/manifest.json")
-    unlisted = sorted(required - set(m["files"]))
-    if unlisted:
-        raise LabError(
-            f"{folder}/config.json without a checksum of {', '.join(unlisted)}",
-            "one of every file",
-            "Download or publish it again.",
-        )
+    if not wrong:
+        towers = [] if m["backbone"].get("published") else ["backbone/manifest.json"]
+        wrong = [f"checksum of {name}" for name in ("model.safetensors", *towers) if name not in m["files"]]
+    expect(
+        not wrong,
+        f"{folder}/config.json without a usable {', '.join(wrong)}",
+        "everything that `save_pretrained` writes",
+        "Download or publish it again.",
+    )
     return unseal(folder, "model", "config.json")
 
 # %% ../../nbs/4_training/2_recipes/60_pretrained.ipynb #4f6dca48
 FILES = (
-    "config.json",
-    "README.md",
-    "model.safetensors",
-    "tokenizer.json",
-    "tokenizer.table.json",
-    "backbone/*.json",
-    "backbone/*.safetensors",
-    "words/*",
+    *("config.json", "README.md", "model.safetensors", "tokenizer.json", "tokenizer.table.json"),
+    *("backbone/*.json", "backbone/*.safetensors", "words/*"),
 )
 
 
@@ -211,14 +180,10 @@ def model_folder(
     path = Path(name).expanduser()
     if path.exists() or isinstance(name, Path) or not re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name):
         return path
-    try:
+    place = "a folder, or owner/name of a repository that can be reached"
+    step = "Check the name and the connection; for a private one, `hf auth login`."
+    with _in_one_line(f"{name}, which is no folder here and could not be fetched", place, step):
         return Path(snapshot_download(name, revision=revision, allow_patterns=list(FILES), **options))
-    except Exception as e:  # any error of the network, the hub or its cache
-        raise LabError(
-            f"{name}, which is no folder here and could not be fetched ({_first_line(e)})",
-            "a folder, or owner/name of a repository that can be reached",
-            "Check the name and the connection; for a private one, `hf auth login`.",
-        ) from e
 
 # %% ../../nbs/4_training/2_recipes/60_pretrained.ipynb #2ee4f75f
 def without_loss(
@@ -228,9 +193,10 @@ def without_loss(
     return all(not v.is_floating_point() or torch.equal(v.half().to(v.dtype), v) for v in tensors.values())
 
 
-def _half(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    "Floating-point tensors in float16"
-    return {k: v.half() if v.is_floating_point() else v for k, v in tensors.items()}
+def _card_with_origin(folder: Path) -> dict:
+    "The card of a run; that of a companion, with what the card of its run says of the corpus and the backbone"
+    of_run = read_json(run_parts(folder)[1].parent / "card.json", optional=True)
+    return {key: of_run[key] for key in (*_ORIGIN, *_SOURCE) if key in of_run} | run_card(folder)
 
 
 class Pretrained(ModelHubMixin, library_name="dasd_lab"):
@@ -246,12 +212,8 @@ class Pretrained(ModelHubMixin, library_name="dasd_lab"):
         published: Mapping | None = None,  # towers that are referenced instead of included, see `published_tower`
         card: str = "",  # text of the README.md; '': written from the facts
     ):
-        if method.tokenizer is None:
-            raise LabError(
-                "a method without a tokenizer",
-                "one that reads captions",
-                "Import the checkpoint again with --tokenizer tokenizer.json.",
-            )
+        step = "Import the checkpoint again with --tokenizer tokenizer.json."
+        expect(method.tokenizer is not None, "a method without a tokenizer", "one that reads captions", step)
         self.method = method
         self.training = dict(training)
         self.results = list(results)
@@ -268,14 +230,9 @@ class Pretrained(ModelHubMixin, library_name="dasd_lab"):
         if not self.card:
             config = model_config(self.method, self.training, self.published)
             return model_card(self.name, config, self.results, self.license)
-        try:
+        header = "YAML between two lines of three dashes"
+        with _in_one_line("a card whose header cannot be read", header, "Correct README.md."):
             return ModelCard(self.card)
-        except Exception as e:
-            raise LabError(
-                f"a card whose header cannot be read ({_first_line(e)})",
-                "YAML between two lines of three dashes",
-                "Correct README.md.",
-            ) from e
 
     def _save_pretrained(self, save_directory: Path) -> None:
         "Write weights, tokenizers and configuration into an empty folder"
@@ -285,9 +242,10 @@ class Pretrained(ModelHubMixin, library_name="dasd_lab"):
         else:
             save_backbone(towers, save_directory / "backbone", half=without_loss(towers.clip.state_dict()))
         state = own_state(self.method)
-        write_tensors(_half(state) if without_loss(state) else state, save_directory / "model.safetensors")
-        tokenizer: Any = self.method.tokenizer
-        tokenizer.save(save_directory / "tokenizer.json")
+        if without_loss(state):
+            state = {k: v.half() if v.is_floating_point() else v for k, v in state.items()}
+        write_tensors(state, save_directory / "model.safetensors")
+        self.method.tokenizer.save(save_directory / "tokenizer.json")
         if self.method.describer:
             self.method.describer.save(save_directory / "words")
         seal(save_directory, "config.json", **model_config(self.method, self.training, self.published))
@@ -304,14 +262,12 @@ class Pretrained(ModelHubMixin, library_name="dasd_lab"):
     ) -> str | None:  # address of the commit, if it was uploaded
         "Write the folder, completely or not at all"
         folder = Path(save_directory).expanduser()
-        if folder.exists():
-            raise LabError(f"{folder} is there already", "a new folder", "Choose another one, or remove it yourself.")
-        if hub and not push_to_hub:
-            raise LabError(
-                f"{', '.join(hub)} without push_to_hub",
-                "options of an upload with an upload",
-                "Add push_to_hub=True, or leave them out.",
-            )
+        step = "Choose another one, or remove it yourself."
+        expect(not folder.exists(), f"{folder} is there already", "a new folder", step)
+        step = "Add push_to_hub=True, or leave them out."
+        expect(
+            push_to_hub or not hub, f"{', '.join(hub)} without push_to_hub", "options of an upload with an upload", step
+        )
         with whole_folder(folder) as f:
             super().save_pretrained(f)
         return self.push_to_hub(repo_id or folder.name, **hub) if push_to_hub else None
@@ -329,20 +285,13 @@ class Pretrained(ModelHubMixin, library_name="dasd_lab"):
         config = read_config(folder)
         facts = config["backbone"]
         published = facts.get("published")
-        try:
+        what = f"{folder}/config.json, of which no model can be built"
+        with _in_one_line(what, "everything that `save_pretrained` writes", "Download or publish it again."):
             towers = named_towers(published) if published else load_backbone(folder / "backbone")
             checked_towers(towers, facts, str(folder))
             method = method_in(folder, config | dict(backbone=facts["fingerprint"]), towers)
             if (folder / "words").is_dir():
                 method.describer = load_words(folder / "words", towers)
-        except LabError:
-            raise
-        except Exception as e:  # any error of a library about impossible settings
-            raise LabError(
-                f"{folder}/config.json, of which no model can be built ({_first_line(e)})",
-                "everything that `save_pretrained` writes",
-                "Download or publish it again.",
-            ) from e
         readme = folder / "README.md"
         card = readme.read_text(encoding="utf-8", errors="replace") if readme.is_file() else ""
         return cls(method, config["training"], published=published, card=card)
@@ -355,16 +304,9 @@ class Pretrained(ModelHubMixin, library_name="dasd_lab"):
         **options,  # commit_message, token, branch, create_pr, … of huggingface_hub
     ) -> str:  # address of the commit
         "Upload the folder as a repository of the hub"
-        try:
+        step = "Type `hf auth login`, and check name and connection."
+        with _in_one_line(f"{repo_id} could not be uploaded", "a repository that may be written to", step):
             return super().push_to_hub(repo_id, private=private, **options)
-        except LabError:
-            raise
-        except Exception as e:  # any error of the network or the hub
-            raise LabError(
-                f"{repo_id} could not be uploaded ({_first_line(e)})",
-                "a repository that may be written to",
-                "Type `hf auth login`, and check name and connection.",
-            ) from e
 
     @classmethod
     def from_run(
@@ -378,50 +320,22 @@ class Pretrained(ModelHubMixin, library_name="dasd_lab"):
         "The model of a run folder"
         folder = Path(folder)
         method_folder, backbone_folder = run_parts(folder)
-        if not ((method_folder / "manifest.json").is_file() and backbone_folder.is_dir()):
-            raise LabError(
-                f"{folder} is no finished run",
-                "a folder with `backbone` and `method`",
-                "Train one: `dasd-lab train`, or check the path.",
-            )
+        whole = (method_folder / "manifest.json").is_file() and backbone_folder.is_dir()
+        step = "Train one: `dasd-lab train`, or check the path."
+        expect(whole, f"{folder} is no finished run", "a folder with `backbone` and `method`", step)
         card = _card_with_origin(folder)
         preset = read_json(folder / "preset.json", optional=True)
         if not preset and card.get("preset") in list_presets():
             preset = vary(load_preset(card["preset"]), card.get("changes") or {})
-        if "stages" not in card and preset.get("stages"):
-            card["stages"] = _scaled_steps(preset, len(card["languages"]))  # a card of an older version
+        if "stages" not in card and preset.get("stages"):  # steps are in proportion to the languages
+            share = len(card["languages"]) / len(preset["languages"])
+            card["stages"] = {s["name"]: round(s["steps"] * share) for s in preset["stages"]}
         published = published_tower(preset) if refer else None
-        if refer and not published:
-            raise LabError(
-                f"{folder}, whose towers are none of the catalogue, unmodified",
-                f"open_clip towers with weights of {sorted(CATALOGUE)}, not finetuned",
-                "Publish it with its towers included.",
-            )
+        expect(
+            published or not refer,
+            f"{folder}, whose towers are none of the catalogue, unmodified",
+            f"open_clip towers with weights of {sorted(CATALOGUE)}, not finetuned",
+            "Publish it with its towers included.",
+        )
         method = load_method(method_folder, load_backbone(backbone_folder))
         return cls(method, card, results, name, license, published)
-
-
-# facts in the card of a run that hold for its companions too
-_OF_ALL = (
-    "corpus",
-    "corpus_checksum",
-    "corpora",
-    "trained_on",
-    "licence",
-    "versions",
-    "source_preset",
-    "source_changes",
-    "source_cpu_s",
-)
-
-
-def _card_with_origin(folder: Path) -> dict:
-    "The card of a run; that of a companion, with what the card of its run says of the corpus and the backbone"
-    of_run = read_json(run_parts(folder)[1].parent / "card.json", optional=True)
-    return {key: of_run[key] for key in _OF_ALL if key in of_run} | run_card(folder)
-
-
-def _scaled_steps(preset: Mapping, n_languages: int) -> dict[str, int]:
-    "Steps of each stage, in proportion to the languages"
-    share = n_languages / len(preset["languages"])
-    return {s["name"]: round(s["steps"] * share) for s in preset["stages"]}

@@ -8,13 +8,12 @@ __all__ = ['PARTS', 'OUTER', 'named_parts', 'step_profile']
 # %% ../../nbs/4_training/3_planning/50_profiling.ipynb #9571d3ea
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import wraps
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest.mock import patch
 
-import torch
-from torch.autograd.profiler import record_function
+from torch.profiler import ProfilerActivity, profile, record_function
 
 from ..backbone.tokens import TokenVectors
 from ..backbone.towers import Backbone
@@ -35,58 +34,29 @@ PARTS = {
 OUTER = "frozen encoders", "critic"  # parts that include everything they call
 
 
-def _recorded(part: str, function: Callable) -> Callable:
-    "A function that the profiler records as a part"
-
-    @wraps(function)
-    def recorded(*args, **kwargs):
-        with record_function(f"part: {part}"):
-            return function(*args, **kwargs)
-
-    return recorded
-
-
 @contextmanager
 def named_parts() -> Iterator[None]:
     "Record the parts of a method in the profiler inside the context"
-    before = [(cls, name, part, cls.__dict__[name]) for part, functions in PARTS.items() for cls, name in functions]
-    for cls, name, part, function in before:
-        setattr(cls, name, _recorded(part, function))
-    try:
+    functions = [(cls, name, part) for part, places in PARTS.items() for cls, name in places]
+    with ExitStack() as patches:
+        for cls, name, part in functions:
+            recorded = record_function(f"part: {part}")(cls.__dict__[name])
+            patches.enter_context(patch.object(cls, name, recorded))
         yield
-    finally:
-        for cls, name, _, function in before:
-            setattr(cls, name, function)
 
 # %% ../../nbs/4_training/3_planning/50_profiling.ipynb #5ae4eb16
-def _enclosing(event: Any) -> list[str]:
-    "Names of an event and of all events around it, the innermost first"
-    names = []
-    while event is not None:
-        names.append(event.name)
-        event = event.cpu_parent
-    return names
+def _enclosing(event: Any) -> list[Any]:
+    "An event and all events around it, the innermost first"
+    return [] if event is None else [event, *_enclosing(event.cpu_parent)]
 
 
-def _part(event: Any) -> str:
-    "The part that an event belongs to; '': none"
-    names = _enclosing(event)
-    if any(n.startswith("Optimizer.") for n in names) and "part: critic" not in names:
-        return "optimizer"
+def _part(names: Sequence[str]) -> str:
+    "The part that an event with these events around it belongs to; '': none"
     parts = [n.removeprefix("part: ") for n in names if n.startswith("part: ")]
+    if "critic" not in parts and any(n.startswith("Optimizer.") for n in names):
+        return "optimizer"
     outer = [part for part in parts if part in OUTER]
-    if outer:
-        return outer[-1]
-    return parts[0] if parts else ""
-
-
-def _forward_number(event: Any) -> int:
-    "The number of the forward operation of a backward event; -1: not in the backward pass"
-    while event is not None:
-        if "evaluate_function" in event.name:
-            return event.sequence_nr
-        event = event.cpu_parent
-    return -1
+    return outer[-1] if outer else next(iter(parts), "")
 
 
 def step_profile(
@@ -96,22 +66,22 @@ def step_profile(
     "The time of a training step by part and pass"
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # no messages about missing GPUs
     step()
-    with named_parts(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+    with named_parts(), profile(activities=[ProfilerActivity.CPU]) as profiler:
         for _ in range(repeats):
             step()
-    events: Any = profiler.events()
-    # number of a forward operation → its part
-    owner = {e.sequence_nr: _part(e) for e in events if e.sequence_nr >= 0 and _forward_number(e) < 0 and _part(e)}
+    owner: dict[int, str] = {}  # number of a forward operation → its part
+    found = []  # part, number of the forward operation of a backward event, milliseconds
+    for event in profiler.events():
+        around = _enclosing(event)
+        part = _part([e.name for e in around])
+        backward = next((e.sequence_nr for e in around if "evaluate_function" in e.name), None)
+        if backward is None and event.sequence_nr >= 0 and part:
+            owner[event.sequence_nr] = part
+        found.append((part, backward, event.self_cpu_time_total / 1e3 / repeats))
     times: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for event in events:
-        number = _forward_number(event)
-        part = _part(event)
-        backward = number >= 0 or "evaluate_function" in event.name
-        if backward and not part:
-            part = owner.get(number, "")
-        which = "backward" if backward else "forward"
-        if part == "optimizer":
-            which = "update"
-        times[part or "losses, gradients, the rest"][which] += event.self_cpu_time_total / 1e3 / repeats
+    for named, backward, milliseconds in found:
+        part = named or owner.get(-1 if backward is None else backward, "losses, gradients, the rest")
+        which = "update" if part == "optimizer" else "forward" if backward is None else "backward"
+        times[part][which] += milliseconds
     largest_first = sorted(times.items(), key=lambda item: -sum(item[1].values()))
     return {part: dict(passes) for part, passes in largest_first}

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,11 @@ from torch import Tensor, nn
 
 from ..backbone.features import FrozenFeatures
 from ..backbone.towers import Backbone
-from ..contracts import LabError
+from ..contracts import expect
 from ..corpora.catalog import Corpus
+from .optimizers import descend
 from .source_model import pair_loss, unit_deviation
+from .stages import cosine_factor
 
 # %% ../../nbs/4_training/2_recipes/30_projections.ipynb #c67eed25
 def projections_of(
@@ -30,14 +33,13 @@ def projections_of(
 ) -> nn.ModuleList:  # of captions, of images
     "Both projections"
     sides = [getattr(backbone.clip, f"{side}_projection", None) for side in ("text", "image")]
-    projections = [p for p in sides if isinstance(p, nn.Linear)]
-    if len(projections) < len(sides):
-        raise LabError(
-            f"the backbone {backbone.name!r} of kind {backbone.kind!r}",
-            "a dual stream with projections",
-            "Open it with `dual_stream_backbone(…, embed_dim=…)`.",
-        )
-    return nn.ModuleList(projections)
+    expect(
+        all(isinstance(p, nn.Linear) for p in sides),
+        f"the backbone {backbone.name!r} of kind {backbone.kind!r}",
+        "a dual stream with projections",
+        "Open it with `dual_stream_backbone(…, embed_dim=…)`.",
+    )
+    return nn.ModuleList(p for p in sides if p is not None)
 
 
 @contextmanager
@@ -49,8 +51,7 @@ def without_projections(
     model: Any = backbone.clip
     text: Any = backbone.text
     image_projection, head = model.image_projection, text.head
-    model.image_projection = nn.Identity()
-    text.head = nn.Identity()
+    model.image_projection, text.head = nn.Identity(), nn.Identity()
     try:
         yield model
     finally:
@@ -85,7 +86,7 @@ def unprojected(
             torch.tensor([visuals.index_of(c.visual_id) for c in captions]),
         )
 
-
+# %% ../../nbs/4_training/2_recipes/30_projections.ipynb #47ac7dfe
 def train_projections(
     backbone: Backbone,  # a dual stream with projections; they are trained in place
     found: Unprojected,  # of this backbone
@@ -103,27 +104,22 @@ def train_projections(
     captions_of = defaultdict(list)
     for row, image in enumerate(found.picture.tolist()):
         captions_of[image].append(row)
-    groups: list[dict[str, Any]] = [
-        dict(params=list(projections.parameters())),
-        dict(params=[scale], weight_decay=0.0),
-    ]
-    optimizer = torch.optim.AdamW(groups, lr=learning_rate, weight_decay=weight_decay)
     described = np.array(sorted(captions_of))
     rng = np.random.default_rng(seed)
-    losses = []
-    for step in range(steps):
-        cosine = 0.5 * (1 + math.cos(math.pi * step / steps))
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate * min((step + 1) / (0.05 * steps), cosine)
+
+    def loss_of(step: int) -> Tensor:
         images = rng.choice(described, min(batch_size, len(described)), replace=False)
         captions = [rng.choice(captions_of[image]) for image in images]
         t = F.normalize(text_projection(found.texts[captions].to(device)), dim=-1)
         v = F.normalize(image_projection(found.images[images].to(device)), dim=-1)
-        loss = pair_loss(t, v, scale.exp().clamp(max=100), len(images))
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+        return pair_loss(t, v, scale.exp().clamp(max=100), len(images))
+
+    groups: list[dict[str, Any]] = [
+        dict(params=list(projections.parameters()), rate=learning_rate),
+        dict(params=[scale], rate=learning_rate, weight_decay=0.0),
+    ]
+    optimizer = torch.optim.AdamW(groups, weight_decay=weight_decay)
+    losses = descend(loss_of, range(steps), optimizer, partial(cosine_factor, steps=steps, warmup=0.05))
     projections.requires_grad_(False)
     unit_deviation(backbone, found.captions[:2000])
     return losses
@@ -135,7 +131,6 @@ def projected(
     found: Unprojected,  # of this backbone
 ) -> FrozenFeatures:
     "The features that training a method needs, without running the encoders again"
-    text_projection, image_projection = projections_of(backbone)
-    texts = text_projection(found.texts.to(backbone.device)).float().cpu()
-    images = image_projection(found.images.to(backbone.device)).float().cpu()
+    sides = zip(projections_of(backbone), (found.texts, found.images))
+    texts, images = (side(rows.to(backbone.device)).float().cpu() for side, rows in sides)
     return FrozenFeatures(images, texts, {c: i for i, c in enumerate(found.captions)})

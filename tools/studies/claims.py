@@ -25,7 +25,7 @@ from common import RESULTS, ROOT, options
 from dasd_lab.backbone.opening import open_backbone
 from dasd_lab.commands.arguments import named_folder, open_corpus
 from dasd_lab.evaluation.studies import StudyData, read_runs, run_study
-from dasd_lab.evaluation.tables import TABLES, Row, Table, TableRuns, without
+from dasd_lab.evaluation.tables import TABLES, Table, TableRow, TableRuns, without
 from dasd_lab.presets import load_preset, vary
 from dasd_lab.training.shipped import run_for
 
@@ -55,9 +55,9 @@ def to_branch(preset: dict, losses: Sequence[str] = ()) -> dict:
 
 
 FORMS = (
-    Row("DASD of expression", expression),
-    Row("L_adv to Φ^sa", to_branch),
-    Row("L_adv to Φ^sa, no L_sc", partial(to_branch, losses=("consistency",))),
+    TableRow("DASD of expression", expression),
+    TableRow("L_adv to Φ^sa", to_branch),
+    TableRow("L_adv to Φ^sa, no L_sc", partial(to_branch, losses=("consistency",))),
 )
 WHOLE = TABLES["dasd"] | dict(forms=Table("other forms of DASD", FORMS))
 
@@ -79,7 +79,7 @@ def data_for(language: str, split: str) -> StudyData:
     return StudyData(corpus, backbone, split, ROOT / "runs/flickr8k/features", backbone.precision)
 
 
-def settings_of(row: Row) -> str:
+def settings_of(row: TableRow) -> str:
     "What is trained for a row"
     return json.dumps([vary(PRESET, row.changes), row.as_large], sort_keys=True)
 
@@ -91,7 +91,7 @@ class Rates:
         self.language = language
         blocks = SimpleNamespace(n_blocks=data_for(language, "test").backbone.n_blocks)
         self.rows = {key: WHOLE[key].rows(PRESET, blocks) for key in KEYS[language]}
-        self.trained: dict[str, tuple[str, Row]] = {}  # settings → the first row that has them
+        self.trained: dict[str, tuple[str, TableRow]] = {}  # settings → the first row that has them
         for key in sorted(self.rows, key="10".__eq__):  # Table 10 last: its rows are named after those of Table 4
             for row in self.rows[key]:
                 self.trained.setdefault(settings_of(row), (key, row))
@@ -163,7 +163,7 @@ def main(languages: Sequence[str], seeds: Sequence[int], further: bool = False) 
         for table, rows in rates.rows.items():
             rows_of_seeds = product(seeds, rows)
             rates.run(f"table_{table}", [job(table, r.name, s, "test", best[settings_of(r)]) for s, r in rows_of_seeds])
-        full = best[settings_of(Row("DASD"))]
+        full = best[settings_of(TableRow("DASD"))]
         longer = product((1, LONGER), seeds[:3])
         rates.run("longer", [job("4", "DASD", seed, "validation", full, times) for times, seed in longer])
 

@@ -28,8 +28,8 @@ from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.evaluation.studies import run_study
 from dasd_lab.presets import load_preset
 from dasd_lab.training.recipes import train, training_data
-from dasd_lab.training.runs import own_state
 from dasd_lab.training.runtime import Runtime
+from dasd_lab.training.saved import own_state
 
 FEATURES = dict(pictograms=ROOT / "runs/pictograms/features", photographs=ROOT / "runs/flickr8k/features")
 STYLES = ("quantifier_object", "location_object", "quantifier_modifier_object", "event_supplement")

@@ -115,7 +115,7 @@ def translators_for(
     translators = {GLOSS_NAME: gloss}
     if corpus is None or not splits:
         return translators
-    if hasattr(corpus, "generated"):
+    if getattr(corpus, "part", "") == "scenes":  # of the built-in world; its names have no captions to translate
         scenes = [SceneTranslator(corpus, split) for split in splits]
         translators[f"{GLOSS_NAME}; English captions by machine"] = FirstOf(gloss, *scenes)
     translators[ORACLE_NAME] = FirstOf(*(ReferenceTranslator(corpus, split) for split in splits))

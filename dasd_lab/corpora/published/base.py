@@ -27,8 +27,8 @@ from ..catalog import Corpus, load_corpus, read_translations, register_corpus, t
 from ..clips import CLIP_SUFFIXES, N_FRAMES, broken_clips, read_clip
 from ..languages import language_code
 from dasd_lab.corpora.published.files import (
+    CaptionRow,
     FileFault,
-    Row,
     find_file,
     line_rows,
     numbered_rows,
@@ -82,14 +82,14 @@ def image_names(
 def numbered(
     corpus: "PublishedCorpus",  # collects the faults
     path: Path,  # lines of the form name#n caption
-) -> list[Row]:
+) -> list[CaptionRow]:
     "Captions with the names of their images"
     return numbered_rows(path, corpus.faults)
 
 
 def aligned_with(
     names: str,  # path of the list of images below the corpus folder
-) -> Callable[["PublishedCorpus", Path], list[Row]]:  # a reader
+) -> Callable[["PublishedCorpus", Path], list[CaptionRow]]:  # a reader
     "Captions whose k-th line is of the k-th image of a list"
 
     def read(corpus, path):
@@ -467,7 +467,7 @@ def _read_captions(self: PublishedCorpus, split: str, language: str) -> list[tup
 
 
 @patch
-def _report_stray(self: PublishedCorpus, row: Row, split: str, wanted: WantedFile) -> None:
+def _report_stray(self: PublishedCorpus, row: CaptionRow, split: str, wanted: WantedFile) -> None:
     "Report a caption of no visual of the split, if the file is of this split alone and none was left out"
     if wanted.splits == (split,) and self.published_id(row.name) not in self._left_out(split):
         reason = f"{row.name!r} is not in {split}; skipped" if row.name else "no image is named; skipped"

@@ -19,7 +19,7 @@ from dasd_lab.corpora.published.base import (
     aligned_with,
     published_corpus,
 )
-from .files import Row, coco_rows, json_file, record_rows
+from .files import CaptionRow, coco_rows, json_file, record_rows
 
 # %% ../../../nbs/1_corpora/3_published/40_coco.ipynb #c9d0d25c
 COCO_PICTURES = tuple(
@@ -37,7 +37,7 @@ def karpathy(
 ) -> WantedFile:
     "The English captions in Karpathy's file"
 
-    def read(corpus: PublishedCorpus, path: Path) -> list[Row]:
+    def read(corpus: PublishedCorpus, path: Path) -> list[CaptionRow]:
         return record_rows(
             path,
             json_file(path)["images"],
@@ -57,7 +57,7 @@ STAIR = "Clone https://github.com/STAIR-Lab-CIT/STAIR-captions and unpack the ar
 YJ = "Unpack yjcaptions26k.zip of https://github.com/yahoojapan/YJCaptions."
 
 
-def _japanese(corpus: PublishedCorpus, path: Path) -> list[Row]:
+def _japanese(corpus: PublishedCorpus, path: Path) -> list[CaptionRow]:
     "Captions in the COCO format; without names of images they are of train2014"
     return coco_rows(path, corpus.faults, lambda number: f"COCO_train2014_{number:012d}")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from .base import Counts, Description, PublishedCorpus, WantedFile, published_corpus
-from .files import FileFault, Row, json_file, record_rows, text_lines
+from .files import CaptionRow, FileFault, json_file, record_rows, text_lines
 from .web import named
 from ...foundation import LabError, expect
 
@@ -28,7 +28,7 @@ CLIPS = WantedFile(
 )
 
 
-def _msrvtt_captions(corpus: PublishedCorpus, path: Path) -> list[Row]:
+def _msrvtt_captions(corpus: PublishedCorpus, path: Path) -> list[CaptionRow]:
     "Captions of all clips, and the split of each clip in the division `full`"
     data = json_file(path)
     names = dict(train="train", validate="validation", test="test")
@@ -60,9 +60,9 @@ def _listed_clips(corpus: PublishedCorpus, path: Path) -> list[str]:
     return [row["video_id"] for row in _csv_table(path, corpus, "video_id")]
 
 
-def _listed_sentences(corpus: PublishedCorpus, path: Path) -> list[Row]:
+def _listed_sentences(corpus: PublishedCorpus, path: Path) -> list[CaptionRow]:
     rows = enumerate(_csv_table(path, corpus, "video_id", "sentence"), 2)
-    return [Row(row["video_id"], row["sentence"], path.name, line) for line, row in rows]
+    return [CaptionRow(row["video_id"], row["sentence"], path.name, line) for line, row in rows]
 
 # %% ../../../nbs/1_corpora/3_published/60_video.ipynb #edc8af98
 def _translations_of(path: str, splits: tuple[str, ...]) -> list[WantedFile]:
@@ -174,10 +174,10 @@ _TEST_LIST = WantedFile(
 
 def _vatex_captions(
     split: str,  # of the file; clips of the validation set may be for testing
-) -> Callable[[PublishedCorpus, Path], list[Row]]:
+) -> Callable[[PublishedCorpus, Path], list[CaptionRow]]:
     "A reader of a list of clips with captions in both languages"
 
-    def read(corpus: PublishedCorpus, path: Path) -> list[Row]:
+    def read(corpus: PublishedCorpus, path: Path) -> list[CaptionRow]:
         listed = corpus.path(_TEST_LIST) if split == "validation" else None
         tested = {line.strip() for line in text_lines(listed, corpus.faults)} if listed else set()
         rows = [

@@ -13,7 +13,15 @@ from typing import Literal
 
 from ..languages import language_code
 from .base import Counts, Description, PublishedCorpus, WantedFile, published_corpus
-from .files import FileFault, Row, json_file, named_rows, tab_rows, text_lines, visual_name
+from dasd_lab.corpora.published.files import (
+    CaptionRow,
+    FileFault,
+    json_file,
+    named_rows,
+    tab_rows,
+    text_lines,
+    visual_name,
+)
 from ...foundation import expect
 
 # %% ../../../nbs/1_corpora/3_published/50_web.ipynb #85e42c19
@@ -24,9 +32,9 @@ _GOOGLE_LICENCE = "captions: free for any purpose, acknowledgement of Google ask
 def _table(split: str, path: str) -> WantedFile:
     "Captions and URLs, one row per image"
 
-    def read(corpus: PublishedCorpus, path: Path) -> list[Row]:
+    def read(corpus: PublishedCorpus, path: Path) -> list[CaptionRow]:
         rows = tab_rows(path, 2, corpus.faults)
-        return [Row(f"{split}/{line - 1:09d}", caption, path.name, line) for line, (caption, _) in rows]
+        return [CaptionRow(f"{split}/{line - 1:09d}", caption, path.name, line) for line, (caption, _) in rows]
 
     return WantedFile(path, "captions with image URLs", GOOGLE, splits=(split,), read=read)
 
@@ -89,7 +97,7 @@ def _listed(corpus: PublishedCorpus, path: Path) -> list[str]:
 def named(
     corpus: PublishedCorpus,  # not used
     path: Path,  # see `named_rows`
-) -> list[Row]:
+) -> list[CaptionRow]:
     "Captions of a JSON file by the name of an image or clip"
     return named_rows(path)
 
@@ -140,11 +148,11 @@ LOCALES = (
 
 def _all_languages(
     per_image: int | None,  # captions of an image and language that are read; None: all
-) -> Callable[[PublishedCorpus, Path], list[Row]]:
+) -> Callable[[PublishedCorpus, Path], list[CaptionRow]]:
     "A reader of lines of JSON: the key of an image, and its captions by locale"
 
-    def read(corpus: PublishedCorpus, path: Path) -> list[Row]:
-        rows: dict[str, list[Row]] = {}  # key of an image → its captions
+    def read(corpus: PublishedCorpus, path: Path) -> list[CaptionRow]:
+        rows: dict[str, list[CaptionRow]] = {}  # key of an image → its captions
         for i, line in enumerate(text_lines(path, corpus.faults), 1):
             try:
                 image = json.loads(line)
@@ -158,7 +166,7 @@ def _all_languages(
                 continue
             if key in rows:
                 corpus.faults.append(FileFault(path.name, i, f"the image {key!r} a second time, skipped"))
-            rows.setdefault(key, [Row(key, text, path.name, i, language_code(code)) for code, text in texts])
+            rows.setdefault(key, [CaptionRow(key, text, path.name, i, language_code(code)) for code, text in texts])
         return [row for of_image in rows.values() for row in of_image]
 
     return read

@@ -35,7 +35,7 @@ from ..workbench import State, Workbench, shows_messages
 from ...foundation import home_path
 from ...presets import plain
 from ...search.gallery.inputs import data_address, thumbnail
-from ...training.recipes import shipped_run, shipped_runs
+from ...training.shipped import shipped_run, shipped_runs
 
 # %% ../../../nbs/7_apps/1_explore/5_comparison/10_state.ipynb #5ad95b76
 def model_record(

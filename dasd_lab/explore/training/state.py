@@ -38,9 +38,9 @@ from ...presets import list_presets, load_preset, vary
 from ...storage import write_json
 from ...training.checkpoints import checkpoints
 from ...training.logging import read_log, remaining_s
-from ...training.recipes import FEWEST, needs_pictures, scaled_stages
-from ...training.runs import load_method
-from ...training.stages import Stage
+from ...training.recipes import FEWEST, scaled_stages
+from ...training.saved import load_method
+from ...training.stages import Stage, needs_pictures
 from ...training.subprocess import TrainingJob, TrainingProcess
 
 # %% ../../../nbs/7_apps/1_explore/4_training/10_state.ipynb #e3831730

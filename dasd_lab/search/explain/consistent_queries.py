@@ -13,9 +13,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ...contracts import LabError, RetrievalMethod
-from ...corpora.by_machine.translators import TranslationCache, Translator, portions, translations
+from ...contracts import RetrievalMethod
+from ...corpora.by_machine.translators import TranslationCache, Translator, translations
 from ...evaluation.retrieval import caption_positives, rank, retrieval_figures, split_columns
+from ...foundation import expect
 from ..queries import supported_languages
 from ...smalr.consistency import AverageConsistency, LearnedConsistency, fit_consistency
 
@@ -37,8 +38,7 @@ class Consistent(RetrievalMethod):
         supported = supported_languages(inner)
         self.slots = tuple(languages or supported)
         unsupported = [language for language in self.slots if language not in supported]
-        if unsupported:
-            raise LabError(f"the languages {unsupported}", f"some of {', '.join(supported)}", "Leave them out.")
+        expect(not unsupported, f"the languages {unsupported}", f"some of {', '.join(supported)}", "Leave them out.")
         self.inner = inner
         self.translator = translator
         self.cache = cache
@@ -83,12 +83,8 @@ class Consistent(RetrievalMethod):
         language: str,  # one of `slots`
     ) -> dict[str, list[str | None]]:  # language, in the order of `slots` → B sentences; None: no translation
         "The captions and their translations"
-        if language not in self.slots:
-            raise LabError(
-                f"captions in {language!r}",
-                f"one of {', '.join(self.slots)}",
-                "Wrap the method with that language, or search in another.",
-            )
+        step = "Wrap the method with that language, or search in another."
+        expect(language in self.slots, f"captions in {language!r}", f"one of {', '.join(self.slots)}", step)
         found = {}
         for target in self.slots:
             if target == language:
@@ -141,10 +137,8 @@ class Consistent(RetrievalMethod):
         "Fused scores of all versions, computed for 256 captions at a time"
         if not len(text_features):
             return text_features.new_zeros(0, len(visuals["features"]))
-        scores = []
-        for rows in portions(range(len(text_features)), 256):
-            scores.append(self.fuser.fuse(self.version_scores(text_features[rows], visuals)))
-        return torch.cat(scores)
+        parts = text_features.split(256)
+        return torch.cat([self.fuser.fuse(self.version_scores(part, visuals)) for part in parts])
 
     def first_features(
         self,

@@ -8,7 +8,7 @@ __all__ = ['ALGORITHMS', 'known_words', 'word_spans', 'WordContribution', 'WordC
 
 # %% ../../../nbs/6_search/3_explain/10_contributions.ipynb #a2f5fb0a
 import html
-import unicodedata
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ...backbone.tokens import CaptionTokenizer
 from ...backbone.towers import attention
 from ...contracts import LabError, RetrievalMethod, evaluating
-from ...corpora.captions import script_of
+from ...corpora.captions import COMBINING_MARKS
 from ...corpora.catalog import built_in
 from ...corpora.languages import direction
 from ...evaluation.retrieval import slice_scores
@@ -29,21 +29,6 @@ from ..gallery.in_memory import Gallery
 from ..queries import read_query
 
 # %% ../../../nbs/6_search/3_explain/10_contributions.ipynb #c2526099
-_SCRIPTS = ("CJK", "HIRAGANA", "KATAKANA")
-_SCRIPT_OF_MARKS = {"ー": "KATAKANA", "々": "CJK"}
-_WORD_MARKS = "'’-‐"  # punctuation that may stand inside a word
-
-
-def _script(character: str) -> str:
-    "Script of a character if it separates words, '.' for punctuation and symbols, 'word' for all others"
-    if character in _SCRIPT_OF_MARKS:
-        return _SCRIPT_OF_MARKS[character]
-    if unicodedata.category(character)[0] in "PSC":
-        return "."
-    script = script_of(character)
-    return script if script in _SCRIPTS else "word"
-
-
 @lru_cache(maxsize=8)
 def known_words(
     language: str,  # ISO 639
@@ -57,35 +42,22 @@ def known_words(
     return tuple(sorted((w for w in words if len(w) > 1), key=lambda w: (-len(w), w)))
 
 # %% ../../../nbs/6_search/3_explain/10_contributions.ipynb #b0f0ac75
-def _joins(text: str, start: int, end: int, language: str) -> bool:
-    "Whether the character at `end` belongs to the word that begins at `start`"
-    if text[end].isspace():
-        return False
-    before = _script(text[end - 1])
-    script = _script(text[end])
-    if before == "word" and script == ".":
-        followed_by_word = end + 1 < len(text) and _script(text[end + 1]) == "word"
-        return text[end] in _WORD_MARKS and followed_by_word
-    if before == "." and script == "word":
-        return text[end - 1] in _WORD_MARKS and end - 1 > start
-    if before == "CJK" and language != "ja":
-        return False
-    return before == script
+_CJK = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff々"
+_HIRAGANA = "\u3041-\u3096\u3099-\u309f"
+_KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff"
+_LETTER = rf"(?:(?![{_CJK}{_HIRAGANA}{_KATAKANA}])[^\W_]|[{COMBINING_MARKS}])"
 
 
-def _word_end(text: str, start: int, language: str) -> int:
-    "Index after the last character of the word that begins at `start`"
-    known = known_words(language)
-    lower = text.lower()
-    for word in known:
-        if lower.startswith(word, start):
-            return start + len(word)
-    end = start + 1
-    while end < len(text) and _joins(text, start, end, language):
-        if any(lower.startswith(word, end) for word in known):
-            break
-        end += 1
-    return end
+@lru_cache(maxsize=32)
+def _pattern(language: str) -> re.Pattern:
+    "A word of a language, a known one first; or a run of punctuation"
+    known = "|".join(map(re.escape, known_words(language))) or "(?!)"  # (?!) matches nothing
+    cjk = f"(?:(?!{known})[{_CJK}])+" if language == "ja" else f"[{_CJK}]"
+    kana = "|".join(f"(?:(?!{known})[{script}])+" for script in (_HIRAGANA, _KATAKANA))
+    word = f"{_LETTER}+(?:['’‐-]{_LETTER}+)*"
+    return re.compile(
+        rf"{known}|{cjk}|{kana}|{word}|(?:(?!{_LETTER})[^\s{_CJK}{_HIRAGANA}{_KATAKANA}])+", re.IGNORECASE
+    )
 
 
 def word_spans(
@@ -93,16 +65,7 @@ def word_spans(
     language: str = "",  # ISO 639; selects the lexicon for languages without spaces
 ) -> list[tuple[int, int]]:  # start and end of each word or punctuation, in reading order
     "Positions of the words of a sentence"
-    spans = []
-    i = 0
-    while i < len(text):
-        if text[i].isspace():
-            i += 1
-            continue
-        end = _word_end(text, i, language)
-        spans.append((i, end))
-        i = end
-    return spans
+    return [found.span() for found in _pattern(language).finditer(text)]
 
 # %% ../../../nbs/6_search/3_explain/10_contributions.ipynb #191383c4
 @dataclass(frozen=True)

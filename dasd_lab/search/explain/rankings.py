@@ -14,11 +14,12 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ...contracts import LabError, RetrievalMethod, evaluating
+from ...contracts import RetrievalMethod, evaluating
 from ...corpora.by_machine.builtin_translators import is_oracle
 from ...corpora.by_machine.translators import Translator
 from ...corpora.catalog import built_in
 from ...evaluation.retrieval import gallery_slices
+from ...foundation import expect
 from .consistent_queries import Consistent, mean_recall
 from ..gallery.in_memory import Gallery
 from ..queries import Query, read_query, supported_languages
@@ -55,10 +56,10 @@ class Rankings:
 
     def rank(self, way: str, id: str) -> int:  # 1 is best
         "Rank of an image in a variant; images with the same score count as better"
-        if way not in self.scores or id not in self.ids:
-            raise LabError(
-                f"the rank of {id!r} in {way!r}", f"an image that was ranked, in one of {self.ways}", "Check both."
-            )
+        known = way in self.scores and id in self.ids
+        expect(
+            known, f"the rank of {id!r} in {way!r}", f"an image that was ranked, in one of {self.ways}", "Check both."
+        )
         scores = self.scores[way]
         return int((scores >= scores[self.ids.index(id)]).sum())
 
@@ -113,23 +114,18 @@ def rankings(
     method = gallery.method
     query = read_query(text, method, language)
     gallery.check_not_empty()
-    if isinstance(method, Consistent):
-        raise LabError("a method that is wrapped already", "the inner method", "Give a gallery of `method.inner`.")
+    inner = not isinstance(method, Consistent)
+    expect(inner, "a method that is wrapped already", "the inner method", "Give a gallery of `method.inner`.")
     translator = translator or built_in("translator")()
     consistent = Consistent(method, translator)
-    fusers = {"CLC-A": AverageConsistency()}
-    if fuser:
-        fusers["CLC-C"] = fuser
+    fusers = {"CLC-A": AverageConsistency()} | ({"CLC-C": fuser} if fuser else {})
     for module in fusers.values():
         module.check(consistent.slots)
     versions, version_scores = _version_scores(consistent, gallery, query)
     score_of = {slot: version_scores[0, :, k] for k, slot in enumerate(consistent.slots)}
-    scores = {OWN_WORDS: score_of[query.language]}
-    for slot, version in versions.items():
-        if version and slot != query.language:
-            scores[slot] = score_of[slot]
-    for fuser_name, module in fusers.items():
-        scores[fuser_name] = module.fuse(version_scores)[0]
+    translated = {slot: score_of[slot] for slot, text in versions.items() if text and slot != query.language}
+    fused = {fuser_name: module.fuse(version_scores)[0] for fuser_name, module in fusers.items()}
+    scores = {OWN_WORDS: score_of[query.language]} | translated | fused
     return Rankings(
         query,
         versions,
@@ -149,11 +145,12 @@ def moves(
     before: str = OWN_WORDS,  # variant to compare with
 ) -> pd.DataFrame:  # id, rank, was (rank before), moved (ranks gained; negative: lost), score
     "The first images of a variant, and their ranks in another"
-    rows = []
-    for visual_id in found.best(way, k):
-        score = float(found.scores[way][found.ids.index(visual_id)])
-        rows.append(dict(id=visual_id, rank=found.rank(way, visual_id), was=found.rank(before, visual_id), score=score))
-    return pd.DataFrame(rows).eval("moved = was-rank")
+    ids = found.best(way, k)
+    table = pd.DataFrame(
+        dict(id=ids, rank=[found.rank(way, id) for id in ids], was=[found.rank(before, id) for id in ids])
+    )
+    scores = [float(found.scores[way][found.ids.index(id)]) for id in ids]
+    return table.assign(score=scores, moved=table.was - table["rank"])
 
 
 def rank_table(
@@ -170,10 +167,8 @@ def rank_table(
 def _sampled_visuals(method: RetrievalMethod, corpus, split: str, places: Sequence[int]) -> Mapping[str, Tensor]:
     "Encoded visuals of a split, by index"
     visuals = corpus.visuals(split)
-    descriptions = [""] * len(places)
-    if "description_ids" in method.read_columns:
-        all_descriptions = corpus.descriptions(split)
-        descriptions = [all_descriptions[p] for p in places]
+    described = list(corpus.descriptions(split)) if "description_ids" in method.read_columns else [""] * len(visuals)
+    descriptions = [described[p] for p in places]
     columns = method.visual_columns([visuals[p] for p in places], descriptions)
     return method.encode_visuals({name: values.to(method.backbone.device) for name, values in columns.items()})
 
@@ -206,12 +201,8 @@ def sampled_scores(
                 features = consistent.encode_captions([c.text for c in captions], language)
                 images = torch.tensor([index_of[c.visual_id] for c in captions])
                 queries.append((consistent.version_scores(features, visuals).cpu(), images))
-    if not queries:
-        raise LabError(
-            f"no {origin or ''} captions in {split!r} of {corpus.name}",
-            "captions of its images",
-            "Choose another split.",
-        )
+    given = f"no {origin or ''} captions in {split!r} of {corpus.name}"
+    expect(queries, given, "captions of its images", "Choose another split.")
     return queries
 
 

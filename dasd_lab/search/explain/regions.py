@@ -15,9 +15,9 @@ from PIL import Image
 from torch import Tensor
 
 from ...backbone.patches import pixel_columns
-from ...contracts import LabError, RetrievalMethod, evaluating
+from ...contracts import RetrievalMethod, evaluating
 from ...evaluation.retrieval import slice_scores
-from ...foundation import extra
+from ...foundation import expect, extra
 from ..gallery.in_memory import Gallery
 from ..gallery.inputs import open_picture
 from ..queries import read_query
@@ -50,11 +50,9 @@ def _is_id(gallery: Gallery, picture) -> bool:
 
 def _opened(gallery: Gallery, picture, pixels=None) -> Image.Image:
     "The image to encode: the given pixels, the thumbnail of an id, or the image itself"
-    if pixels is not None:
-        return open_picture(pixels)
-    if _is_id(gallery, picture):
-        return open_picture(gallery.thumbnails[picture])
-    return open_picture(picture)
+    if pixels is None:
+        pixels = gallery.thumbnails[picture] if _is_id(gallery, picture) else picture
+    return open_picture(pixels)
 
 
 def _description(gallery: Gallery, picture) -> str:
@@ -73,48 +71,32 @@ def _pixel_scorer(method: RetrievalMethod, query_vector: Tensor, description: st
     return score
 
 
-@dataclass(frozen=True)
-class _Windows:
-    "A square grid of windows"
-
-    size: int  # side of the image, pixels
-    side: int  # of a window, pixels
-    stride: int  # distance of windows, pixels
-
-    @property
-    def per_side(self) -> int:
-        return 1 + -(-(self.size - self.side) // self.stride)
-
-    def box(self, index: int) -> tuple[float, float, float, float]:
-        "Window number `index` in captum's order, column by column: x0, y0, x1, y1 in [0, 1]"
-        column, row = divmod(index, self.per_side)
-        x0 = column * self.stride / self.size
-        y0 = row * self.stride / self.size
-        width = self.side / self.size
-        return x0, y0, min(1, x0 + width), min(1, y0 + width)
+def _window(index: int, size: int, side: int, stride: int) -> tuple[float, float, float, float]:
+    "Window number `index` in captum's order, column by column: x0, y0, x1, y1 in [0, 1]"
+    column, row = divmod(index, 1 + -(-(size - side) // stride))
+    x0, y0, width = column * stride / size, row * stride / size, side / size
+    return x0, y0, min(1, x0 + width), min(1, y0 + width)
 
 
-def _occluded(score: Callable, pixels: Tensor, windows: _Windows, batch_size: int) -> tuple[Tensor, Tensor, Tensor]:
-    "Score decrease [S, S], score of the whole image, and scores with each window covered"
+def _occluded(score: Callable, pixels: Tensor, side: int, stride: int, batch_size: int) -> tuple[Tensor, Tensor]:
+    "Score decrease [S, S], and the scores of the whole image and with each window covered"
     with extra("explain"):
         from captum.attr import Occlusion
 
-    all_scores = []
+    scores = []
 
     def recording(pixels):
-        all_scores.append(score(pixels))
-        return all_scores[-1]
+        scores.append(score(pixels))
+        return scores[-1]
 
-    channels = pixels.shape[1]
     heat = Occlusion(recording).attribute(
         pixels,
-        (channels, windows.side, windows.side),
-        (channels, windows.stride, windows.stride),
+        (pixels.shape[1], side, side),
+        (pixels.shape[1], stride, stride),
         baselines=pixels.mean((2, 3), keepdim=True).expand_as(pixels),
         perturbations_per_eval=batch_size,
     )
-    scores = torch.cat(all_scores)
-    return heat[0, 0], scores[0], scores[-(windows.per_side**2) :]
+    return heat[0, 0], torch.cat(scores)
 
 
 @torch.no_grad()
@@ -131,40 +113,32 @@ def explain_regions(
     "Decrease of the score when a region is covered"
     method = gallery.method
     query = read_query(text, method, language)
-    if not 0 < window <= 1 or n_windows < 1:
-        raise LabError(
-            f"window={window}, n_windows={n_windows}",
-            "a share of the side, and at least one window",
-            "Use the default values.",
-        )
+    possible = 0 < window <= 1 and n_windows >= 1
+    given = f"window={window}, n_windows={n_windows}"
+    expect(possible, given, "a share of the side, and at least one window", "Use the default values.")
     size = method.backbone.image_size
     side = max(1, round(window * size))
     stride = max(1, round((size - side) / max(1, n_windows - 1)))
-    if stride > side:
-        raise LabError(
-            f"window={window} with n_windows={n_windows}, which leaves gaps between the windows",
-            f"at least {-(-size // side)} windows per side",
-            "Give more or larger windows.",
-        )
-    windows = _Windows(size, side, stride)
+    gaps = f"{given}, which leaves gaps between the windows"
+    expect(stride <= side, gaps, f"at least {-(-size // side)} windows per side", "Give more or larger windows.")
     drift = 0.0
     with evaluating(method):
         query_vector = method.encode_captions([query.encoded], query.language)
         score = _pixel_scorer(method, query_vector, _description(gallery, picture))
-        x = method.backbone.pixels([_opened(gallery, picture, pixels)])
-        heat, full, covered = _occluded(score, x, windows, batch_size)
+        pixels = method.backbone.pixels([_opened(gallery, picture, pixels)])
+        heat, scores = _occluded(score, pixels, side, stride, batch_size)
         if _is_id(gallery, picture):
             stored = slice_scores(method.score, query_vector, gallery.picture_visuals(picture), slice(0, 1))
-            drift = float(full) - float(stored[0, 0])
-    lowest = int(covered.argmin())
+            drift = float(scores[0] - stored[0, 0])
+    covered = scores[-((1 + -(-(size - side) // stride)) ** 2) :]
     return RegionContributions(
         query.encoded,
         query.language,
         heat.float().cpu().numpy(),
-        float(full),
+        float(scores[0]),
         "occlusion",
-        after=float(covered[lowest]),
-        box=windows.box(lowest),
+        after=float(covered.min()),
+        box=_window(int(covered.argmin()), size, side, stride),
         drift=drift,
     )
 
@@ -181,7 +155,6 @@ def _colour_table() -> np.ndarray:
 def overlay(
     picture: Image.Image,  # any size
     heat: np.ndarray,  # [h, w] over its middle square
-    strength: float = 0.72,  # opacity of the strongest colour, 0 to 1
     top: float | None = None,  # heat of the strongest colour; None: the maximum of this image
 ) -> Image.Image:  # RGB, the size of the image
     "An image with a heat map"
@@ -192,7 +165,7 @@ def overlay(
     share = np.clip(np.nan_to_num(heat) / max(maximum, 1e-12), 0, 1).astype(np.float32)
     share = np.asarray(Image.fromarray(share).resize((side, side), Image.Resampling.BICUBIC)).clip(0, 1)
     colours = Image.fromarray(_colour_table()[(share * 255).astype(int)])
-    opacity = Image.fromarray((255 * strength * share**0.6).astype(np.uint8))
+    opacity = Image.fromarray((255 * 0.72 * share**0.6).astype(np.uint8))
     shown = picture.convert("L").point(lambda v: round(0.75 * v + 30)).convert("RGB")
     shown.paste(colours, corner, opacity)
     return shown
@@ -218,14 +191,11 @@ def explain_attention(
 ) -> RegionContributions:  # heat [grid, grid], sums to 1 minus the attention to the class token itself
     "Attention of the last block's class token, averaged over heads"
     method = gallery.method
-    backbone = gallery.method.backbone
+    backbone = method.backbone
     query = read_query(text, method, language)
-    if not can_attend(method):
-        raise LabError(
-            f"the image tower of {backbone.name or method.name!r}, which has no class token with attention",
-            "a vision transformer of open_clip",
-            "Use explain_regions: occlusion works for any tower.",
-        )
+    tower = f"the image tower of {backbone.name or method.name!r}, which has no class token with attention"
+    step = "Use explain_regions: occlusion works for any tower."
+    expect(can_attend(method), tower, "a vision transformer of open_clip", step)
     last_block = backbone.clip.visual.transformer.resblocks[-1]
     inputs = []
     hook = last_block.register_forward_pre_hook(lambda block, args: inputs.append(args[0]))

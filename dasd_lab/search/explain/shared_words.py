@@ -19,9 +19,10 @@ import pandas as pd
 import torch
 from torch.nn.functional import normalize
 
-from ...contracts import LabError, RetrievalMethod, evaluating
+from ...contracts import RetrievalMethod, evaluating
 from ...corpora.captions import recognise_language
 from ...corpora.catalog import built_in
+from ...foundation import LabError, expect
 from ..cleaning import clean_query
 from ...smalr.encoder import SMALR
 from ...smalr.hybrid import HybridWords
@@ -42,15 +43,11 @@ def with_words(
     method: RetrievalMethod,  # any
 ) -> SMALR:  # the same
     "Raise an error unless the method has words"
-    if has_words(method):
-        return method
-    if not isinstance(method, SMALR):
-        reason = "which encodes subword tokens"
-    elif method.pretraining:
-        reason = "whose entries are not learnt yet"
-    else:
-        reason = "without a vocabulary"
-    raise LabError(f"{method.name!r}, {reason}", "a trained SMALR with its vocabulary", TRAIN)
+    reason = "which encodes subword tokens"
+    if isinstance(method, SMALR):
+        reason = "whose entries are not learnt yet" if method.pretraining else "without a vocabulary"
+    expect(has_words(method), f"{method.name!r}, {reason}", "a trained SMALR with its vocabulary", TRAIN)
+    return method
 
 # %% ../../../nbs/6_search/3_explain/40_shared_words.ipynb #7b7566ef
 @dataclass(frozen=True)
@@ -83,22 +80,14 @@ def read_word(
     "Divide a text into words and look them up"
     text = clean_query(text)
     vocabulary = with_words(method).tokenizer
-    if language is not None and language not in vocabulary.languages:
-        raise LabError(
-            f"a word in {language!r}",
-            f"one of {', '.join(vocabulary.languages)}",
-            "Choose one of them, or train a method for that language.",
-        )
+    known = language is None or language in vocabulary.languages
+    step = "Choose one of them, or train a method for that language."
+    expect(known, f"a word in {language!r}", f"one of {', '.join(vocabulary.languages)}", step)
     words = {code: tuple(vocabulary.words_of(text, code)) for code in vocabulary.languages}
     ids = {code: tuple(vocabulary.numbers[code].get(word) for word in words[code]) for code in vocabulary.languages}
     complete = [code for code in vocabulary.languages if words[code] and None not in ids[code]]
     complete.sort(key=lambda code: -_lowest_frequency(vocabulary, code, ids[code]))
-    if language:
-        chosen = language
-    elif complete:
-        chosen = complete[0]
-    else:
-        chosen = recognise_language(text, vocabulary.languages)[0]
+    chosen = language or (complete or recognise_language(text, vocabulary.languages))[0]
     others = tuple(code for code in complete if code != chosen)
     return WordReading(text, chosen, language is None, others, words[chosen], ids[chosen])
 
@@ -143,11 +132,8 @@ class SharedWords:
             self.codes = method.words.latent.codes.cpu()
         of_language = language_index(vocabulary)
         self.tail = (of_language >= 0) & ~specific_words(vocabulary, method.config.specific)  # [n] reads an entry
-        words = []
-        counts = []
-        for language in vocabulary.languages:
-            words += vocabulary.words[language]
-            counts += vocabulary.counts[language]
+        words = [word for language in vocabulary.languages for word in vocabulary.words[language]]
+        counts = [n for language in vocabulary.languages for n in vocabulary.counts[language]]
         self.table = pd.DataFrame(
             dict(
                 language=np.array(vocabulary.languages)[of_language.numpy()[2:]],
@@ -179,18 +165,10 @@ class SharedWords:
         entry: int,  # number of the entry
     ) -> pd.DataFrame:  # language, word, count, own; by language, readers of the entry and frequent words first
         "The words of one entry"
-        if not self.has_entries:
-            raise LabError(
-                "the precomputed form, which has no entries",
-                "the trained method",
-                "Load the run that it was made from.",
-            )
-        if entry not in self.entry_ids:
-            raise LabError(
-                f"the entry {entry}",
-                f"one of 0 to {self.n_entries - 1}",
-                "Take it from the column `entry`; −1 means that it was dropped.",
-            )
+        form = "the precomputed form, which has no entries"
+        expect(self.has_entries, form, "the trained method", "Load the run that it was made from.")
+        step = "Take it from the column `entry`; −1 means that it was dropped."
+        expect(entry in self.entry_ids, f"the entry {entry}", f"one of 0 to {self.n_entries - 1}", step)
         words = self.table.loc[self.entry_ids[entry]]
         position = words.language.map({language: i for i, language in enumerate(self.languages)})
         order = ["position", "own", "count"]
@@ -204,8 +182,8 @@ class SharedWords:
         fewest: int = 1,  # minimum count of a word
     ) -> pd.DataFrame:  # language, word, count, own, entry, cosine; the highest cosine first
         "The words of every language with the nearest universal vectors"
-        if not 2 <= word < len(self.vocabulary):
-            raise LabError(f"the id {word}", f"2 to {len(self.vocabulary) - 1}", "Take it from `read_word`.")
+        possible = 2 <= word < len(self.vocabulary)
+        expect(possible, f"the id {word}", f"2 to {len(self.vocabulary) - 1}", "Take it from `read_word`.")
         words = self.table.assign(cosine=(self.vectors @ self.vectors[word])[2:].numpy())
         words = words[(words["count"] >= fewest) & (words.index != word)]
         words = words.sort_values(["cosine", "count"], ascending=False, kind="stable")
@@ -216,8 +194,8 @@ class SharedWords:
         language: str,  # ISO 639
     ) -> pd.DataFrame:  # one row per word, most frequent first: rank, word, count, covered (cumulative share of tokens)
         "Frequencies of the words of a language"
-        if language not in self.languages:
-            raise LabError(f"the language {language!r}", f"one of {', '.join(self.languages)}", "Choose one of them.")
+        known = f"one of {', '.join(self.languages)}"
+        expect(language in self.languages, f"the language {language!r}", known, "Choose one of them.")
         counts = np.asarray(self.vocabulary.counts[language])
         return pd.DataFrame(
             dict(
@@ -287,9 +265,6 @@ def english_of(
     return " ".join(w.english for w in gloss.words if w.english)
 
 # %% ../../../nbs/6_search/3_explain/40_shared_words.ipynb #77e4146e
-_PAIRS = ["first", "second", "kind", "key", "one", "other"]
-
-
 def dictionary_pairs(
     words: SharedWords,  # any
 ) -> pd.DataFrame:  # first, second: ids; kind, key; one, other: their languages
@@ -298,12 +273,10 @@ def dictionary_pairs(
     by_meaning = {}
     for id, meaning in known_meanings(words.vocabulary).items():
         by_meaning.setdefault(meaning, []).append(id)
-    rows = []
-    for meaning, ids in by_meaning.items():
-        for first, second in combinations(sorted(ids), 2):
-            if languages[first] != languages[second]:
-                rows.append((first, second, *meaning, languages[first], languages[second]))
-    return pd.DataFrame(rows, columns=_PAIRS)
+    pairs = [(*pair, *meaning) for meaning, ids in by_meaning.items() for pair in combinations(sorted(ids), 2)]
+    table = pd.DataFrame(pairs, columns=["first", "second", "kind", "key"])
+    table = table.assign(one=table["first"].map(languages), other=table["second"].map(languages))
+    return table[table.one != table.other].reset_index(drop=True)
 
 
 def shuffled_pairs(
@@ -317,9 +290,7 @@ def shuffled_pairs(
         drawn = group.iloc[rng.permutation(len(group))]
         mixed = group.assign(second=drawn.second.values, second_key=drawn.key.values)
         parts.append(mixed[mixed.key != mixed.second_key])
-    if not parts:
-        return pairs.assign(second_key="")
-    return pd.concat(parts, ignore_index=True)
+    return pd.concat(parts, ignore_index=True) if parts else pairs.assign(second_key="")
 
 
 def _mean(values: torch.Tensor) -> float:
@@ -365,10 +336,8 @@ def dictionary_check(
     rows = {}
     for language in ["all"] + [language for language in words.languages if language in in_pairs]:
         for name, table in named.items():
-            selected = table
-            if language != "all":
-                selected = table[(table.one == language) | (table.other == language)]
-            rows[language, name] = pair_figures(words, selected)
+            about = (table.one == language) | (table.other == language) | (language == "all")
+            rows[language, name] = pair_figures(words, table[about])
     return pd.DataFrame(rows).T.rename_axis(["language", "pairs of"])
 
 # %% ../../../nbs/6_search/3_explain/40_shared_words.ipynb #68ee00c6
@@ -380,20 +349,15 @@ def entry_meanings(
     languages = words.table.language.to_dict()
     rows = {}
     for entry, ids in words.entry_ids.items():
-        counts = Counter(meanings[id] for id in ids if id in meanings)
-        row = dict(
+        known = Counter(meanings[id] for id in ids if id in meanings)
+        (most, n), *_ = [*known.most_common(1), (("", ""), np.nan)]
+        rows[entry] = dict(
             languages=len({languages[id] for id in ids}),
             words=len(ids),
-            known=counts.total(),
-            meanings=len(counts),
-            share=np.nan,
-            agree=0,
-            most="",
+            known=known.total(),
+            meanings=len(known),
+            share=n / max(1, known.total()),
+            agree=len({languages[id] for id in ids if meanings.get(id) == most}),
+            most=most[1],
         )
-        if counts:
-            meaning, n = counts.most_common(1)[0]
-            row["share"] = n / counts.total()
-            row["agree"] = len({languages[id] for id in ids if meanings.get(id) == meaning})
-            row["most"] = meaning[1]
-        rows[entry] = row
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("entry")

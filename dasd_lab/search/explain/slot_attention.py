@@ -19,7 +19,8 @@ from torch.nn.functional import normalize
 
 from ...backbone.patches import n_places
 from ...backbone.towers import attention
-from ...contracts import Caption, LabError, RetrievalMethod, cosine_scores, evaluating
+from ...contracts import Caption, RetrievalMethod, cosine_scores, evaluating
+from ...foundation import expect
 from ...leccr.encoder import LECCR, UNDESCRIBED
 from ...leccr.interaction import slot_scores
 from .contributions import shared_out, word_spans
@@ -39,16 +40,10 @@ def with_slots(
     method: RetrievalMethod,  # any
 ) -> LECCR:  # the same
     "Raise an error unless the method has slots"
-    if has_slots(method):
-        return method
-    reason = "one vector per image"
-    if isinstance(method, LECCR):
-        reason = "descriptions 'none'"
-    raise LabError(
-        f"{method.name!r} with {reason}",
-        "a LECCR method with slots",
-        "Use load_run('photographs/leccr') or load_run('pictograms/leccr'), which come with the lab, or train one.",
-    )
+    reason = "descriptions 'none'" if isinstance(method, LECCR) else "one vector per image"
+    step = "Use load_run('photographs/leccr') or load_run('pictograms/leccr'), which come with the lab, or train one."
+    expect(has_slots(method), f"{method.name!r} with {reason}", "a LECCR method with slots", step)
+    return method
 
 # %% ../../../nbs/6_search/3_explain/30_slot_attention.ipynb #ed6c95ad
 @dataclass(frozen=True, eq=False)
@@ -93,116 +88,62 @@ def _columns(gallery: Gallery, picture, description: str | None) -> tuple[dict[s
     return {name: values.to(method.backbone.device) for name, values in columns.items()}, read
 
 
-@dataclass(frozen=True, eq=False)
-class _ImageAttention:
-    "Attention of the slots over an image, see `SlotReading`"
-
-    maps: Tensor | None = None
-    whole: Tensor | None = None
-    others: Tensor | None = None
-    blind: str = ""
-
-
-def _image_attention(method: LECCR, columns: dict[str, Tensor], trace: list) -> _ImageAttention:
-    "Attention of the last block over the whole image, its regions, and the slots"
+def _image_attention(method: LECCR, columns: dict[str, Tensor], trace: list) -> dict:
+    "Fields of `SlotReading` about the image: attention of the last block over it, its regions, and the slots"
     direction = method.config.interaction.direction
+    nothing = dict(maps=None, whole=None, others=None)
     if direction == "c2v":
-        return _ImageAttention(blind="the image attends to the slots, and no slot attends to the image (c2v)")
+        return nothing | dict(blind="the image attends to the slots, and no slot attends to the image (c2v)")
     if method.config.vision.reads == "frames":
-        return _ImageAttention(blind="the method gets one vector per image or frame, no regions")
+        return nothing | dict(blind="the method gets one vector per image or frame, no regions")
     mask = columns["visual_mask"][0]
     n_tokens = len(mask)
-    weights = trace[-1][1][0]
+    weights = trace[-1][1][0].cpu()
     others = None
     if direction == "coattention":
         weights = weights[n_tokens:]
-        others = weights[:, n_tokens:].sum(1).cpu()
+        others = weights[:, n_tokens:].sum(1)
     per_frame = n_places(method.backbone)  # the whole image and its regions
-    shares = weights[:, :n_tokens][:, mask]
-    shares = shares.reshape(len(shares), -1, per_frame)
-    n_regions = per_frame - 1
-    side = round(n_regions**0.5)
-    grid = (side, side) if side * side == n_regions else (1, n_regions)
-    return _ImageAttention(shares[..., 1:].unflatten(-1, grid).cpu(), shares[..., 0].cpu(), others)
+    shares = weights[:, :n_tokens][:, mask.cpu()].unflatten(1, (-1, per_frame))
+    side = round((per_frame - 1) ** 0.5)
+    grid = (side, side) if side * side == per_frame - 1 else (1, per_frame - 1)
+    return dict(maps=shares[..., 1:].unflatten(-1, grid), whole=shares[..., 0], others=others)
 
 # %% ../../../nbs/6_search/3_explain/30_slot_attention.ipynb #6e16d5f9
-@dataclass(frozen=True)
-class _DescriptionTokens:
-    "Subword tokens and words of a description"
-
-    text: str
-    offsets: Sequence[tuple[int, int]]  # of the tokens, without start and end token
-    spans: list[tuple[int, int]]  # of the words
-    n_start: int  # number of start tokens
-    end: int  # index of the end token
-
-    @classmethod
-    def of(cls, method: LECCR, description: str) -> "_DescriptionTokens":
-        "Tokens as the method encodes them"
-        is_frozen = method.config.description_encoder == "frozen"
-        tokenizer = method.backbone.tokenizer if is_frozen else method.tokenizer
-        end = int(method.tokens([description], descriptions=True)[1])
-        n_start = int(tokenizer.names[0] is not None)
-        offsets = tokenizer.tokenizer.encode(description, add_special_tokens=False).offsets[: end - n_start]
-        return cls(description, offsets, word_spans(description, "en"), n_start, end)
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        return tuple(self.text[start:end] for start, end in self.spans)
-
-    @property
-    def uniform(self) -> Tensor:  # [1, tokens]
-        return torch.full((1, self.end + 1), 1 / (self.end + 1))
-
-    def name(self, index: int) -> str:
-        "Text of one token"
-        if index < self.n_start:
-            return "start"
-        if index >= self.end:
-            return "end"
-        start, end = self.offsets[index - self.n_start]
-        return self.text[start:end]
-
-    def word_shares(self, attention: Tensor) -> Tensor:  # [S, tokens] → [S, n]
-        "Attention over words: that of their tokens"
-        rows = attention[:, self.n_start : self.end].tolist()
-        shares = [shared_out(row, self.offsets, self.spans) for row in rows]
-        return torch.tensor(shares).reshape(len(rows), len(self.spans))
-
-
-def _view_names(kind: str, tokens: _DescriptionTokens, n_views: int) -> tuple[str, ...]:
-    "Names of the views of a description"
-    if kind == "slots":
-        return tuple(f"slot {i + 1}" for i in range(n_views))
-    if kind == "first":
-        return ("first token",)
-    if kind == "mean":
-        return ("mean of the tokens",)
-    return tuple(tokens.name(i) for i in range(n_views))
-
-
-def _view_attention(kind: str, tokens: _DescriptionTokens, n_views: int, trace: list) -> Tensor | None:
-    "Attention [S, tokens] of the views of a description; None for its first token"
-    if kind == "slots":
-        return trace[-1][1][0].cpu()
-    if kind == "mean":
-        return tokens.uniform
-    if kind == "tokens":
-        return torch.eye(tokens.end + 1)[:n_views]
-    return None
+def _tokens(method: LECCR, description: str) -> tuple[list[tuple[int, int]], int, int]:
+    "Positions of the subword tokens of a description, the number of start tokens, and the index of the end token"
+    is_frozen = method.config.description_encoder == "frozen"
+    tokenizer = method.backbone.tokenizer if is_frozen else method.tokenizer
+    end = int(method.tokens([description], descriptions=True)[1])
+    n_start = int(tokenizer.names[0] is not None)
+    return tokenizer.tokenizer.encode(description, add_special_tokens=False).offsets[: end - n_start], n_start, end
 
 
 def _text_attention(method: LECCR, description: str, n_views: int, trace: list) -> dict:
     "Fields of `SlotReading` about the description"
-    kind = method.config.descriptions
-    tokens = _DescriptionTokens.of(method, description)
-    weights = _view_attention(kind, tokens, n_views, trace)
-    fields = dict(names=_view_names(kind, tokens, n_views), words=tokens.words, read=None, even=None, framing=None)
-    if weights is not None:
-        fields["read"] = tokens.word_shares(weights)
-        fields["even"] = tokens.word_shares(tokens.uniform)[0]
-        fields["framing"] = 1 - weights[:, tokens.n_start : tokens.end].sum(1)
-    return fields
+    offsets, n_start, end = _tokens(method, description)
+    spans = word_spans(description, "en")
+    uniform = torch.full((1, end + 1), 1 / (end + 1))
+    names = ["start"] * n_start + [description[a:b] for a, b in offsets] + ["end"]
+    kinds = dict(  # names of the views, and their attention [S, tokens]
+        slots=([f"slot {i + 1}" for i in range(n_views)], trace[-1][1][0].cpu() if trace else None),
+        first=(["first token"], None),
+        mean=(["mean of the tokens"], uniform),
+        tokens=(names[:n_views], torch.eye(end + 1)[:n_views]),
+    )
+    views, weights = kinds[method.config.descriptions]
+
+    def over_words(attention):  # [S, tokens] → [S, n]
+        rows = attention[:, n_start:end].tolist()
+        return torch.tensor([shared_out(row, offsets, spans) for row in rows]).reshape(len(rows), len(spans))
+
+    about = dict(
+        names=tuple(views), words=tuple(description[a:b] for a, b in spans), read=None, even=None, framing=None
+    )
+    if weights is None:
+        return about
+    framing = 1 - weights[:, n_start:end].sum(1)
+    return about | dict(read=over_words(weights), even=over_words(uniform)[0], framing=framing)
 
 # %% ../../../nbs/6_search/3_explain/30_slot_attention.ipynb #119f18f1
 @torch.no_grad()
@@ -214,22 +155,17 @@ def read_slots(
     "Attention of each slot of an image over its regions and its description"
     method = with_slots(gallery.method)
     columns, description = _columns(gallery, picture, description)
-    image_trace = []
-    text_trace = []
+    image_trace, text_trace = [], []
     with evaluating(method), attention(method.backbone.device):
         features = method.visual_features(columns, image_trace)
         if method.visual.slots is not None:
             tokens, mask = method.described(columns, 1)
             method.visual.slots(method.visual.projection(tokens), mask, text_trace)
-    of_image = _image_attention(method, columns, image_trace)
     read = normalize(features["semantic_slots"][0].float().cpu(), dim=-1)
     compared = normalize(features["slot_features"][0].float().cpu(), dim=-1)
     return SlotReading(
         description=description,
-        maps=of_image.maps,
-        whole=of_image.whole,
-        others=of_image.others,
-        blind=of_image.blind,
+        **_image_attention(method, columns, image_trace),
         cosines=torch.stack([read @ read.T, compared @ compared.T]),
         **_text_attention(method, description, len(read), text_trace),
     )
@@ -262,19 +198,16 @@ def match_slots(
     method = with_slots(gallery.method)
     gallery.check_not_empty()
     ids = (ids,) if isinstance(ids, str) else tuple(ids)
-    unknown = [id for id in ids if id not in gallery]
-    if unknown:
-        raise LabError(f"the image {unknown[0]!r}", f"one of the {len(gallery):,} in the gallery", "Check the id.")
+    unknown = next((id for id in ids if id not in gallery), None)
+    expect(unknown is None, f"the image {unknown!r}", f"one of the {len(gallery):,} in the gallery", "Check the id.")
     query = read_query(text, method, language)
     vector = caption_features(method, [Caption(query.encoded, query.language, "")])
     rows = [gallery.places[id] for id in ids]
     visuals = {name: values[rows] for name, values in gallery.visuals.items()}
-    mask = visuals.get("slot_mask")
-    similarities = []
-    for k in range(visuals["slots"].shape[1]):
-        one_slot = visuals["slots"][:, k : k + 1]
-        one_mask = None if mask is None else mask[:, k : k + 1]
-        similarities.append(slot_scores(vector, one_slot, one_mask, method.config.similarity)[0])
+    masks = visuals.get("slot_mask")
+    masks = [None] * visuals["slots"].shape[1] if masks is None else masks.split(1, 1)
+    slots = visuals["slots"].split(1, 1)
+    similarities = [slot_scores(vector, s, m, method.config.similarity)[0] for s, m in zip(slots, masks, strict=True)]
     return SlotMatches(
         query,
         ids,
@@ -296,11 +229,10 @@ class SlotWins:
 
     @property
     def counts(self) -> pd.DataFrame:  # one row per language, one column per slot
-        counts = {}
-        for winner, caption in zip(self.winners.tolist(), self.captions):
-            counts.setdefault(caption.language, [0] * self.n_slots)[winner] += 1
-        columns = [f"slot {k + 1}" for k in range(self.n_slots)]
-        return pd.DataFrame.from_dict(counts, orient="index", columns=columns)
+        languages = pd.Index([caption.language for caption in self.captions]).rename(None)
+        counts = pd.crosstab(languages, self.winners.numpy())
+        counts = counts.reindex(index=languages.unique(), columns=range(self.n_slots), fill_value=0)
+        return counts.set_axis([f"slot {k + 1}" for k in range(self.n_slots)], axis=1).rename_axis(None)
 
     @property
     def agreement(self) -> tuple[float, float] | None:  # share of pairs, and chance level; None without pairs
@@ -309,27 +241,21 @@ class SlotWins:
         for winner, caption in zip(self.winners.tolist(), self.captions):
             by_image.setdefault(caption.visual_id, []).append((caption.language, winner))
         shares = self.counts.div(self.counts.sum(axis=1), axis=0)
-        same = []
-        by_chance = []
-        for of_image in by_image.values():
-            for (language, winner), (other_language, other_winner) in combinations(of_image, 2):
-                if language != other_language:
-                    same.append(winner == other_winner)
-                    by_chance.append(float(shares.loc[language] @ shares.loc[other_language]))
-        if not same:
+        pairs = [pair for of_image in by_image.values() for pair in combinations(of_image, 2)]
+        pairs = [(a, b) for a, b in pairs if a[0] != b[0]]
+        if not pairs:
             return None
+        same = [a[1] == b[1] for a, b in pairs]
+        by_chance = [float(shares.loc[a[0]] @ shares.loc[b[0]]) for a, b in pairs]
         return sum(same) / len(same), sum(by_chance) / len(by_chance)
 
 
 def _fixed_slots(gallery: Gallery) -> LECCR:
     "The gallery's method; an error if its images have different numbers of views"
     method = with_slots(gallery.method)
-    if method.config.descriptions == "tokens":
-        raise LabError(
-            "one view per token of a description",
-            "the same number of views for every image",
-            "Choose one image, or a method with `descriptions` 'slots'.",
-        )
+    step = "Choose one image, or a method with `descriptions` 'slots'."
+    given, expected = "one view per token of a description", "the same number of views for every image"
+    expect(method.config.descriptions != "tokens", given, expected, step)
     return method
 
 
@@ -341,12 +267,8 @@ def slot_wins(
     "Best slot of its own image for each caption"
     method = _fixed_slots(gallery)
     captions = [c for c in captions if c.visual_id in gallery]
-    if not captions:
-        raise LabError(
-            "no captions of images in this gallery",
-            "some, in languages of the method",
-            "Give a corpus, or add captions to the gallery.",
-        )
+    step = "Give a corpus, or add captions to the gallery."
+    expect(captions, "no captions of images in this gallery", "some, in languages of the method", step)
     text = normalize(caption_features(method, captions), dim=-1)
     slots = gallery.visuals["slots"][[gallery.places[c.visual_id] for c in captions]]
     if method.config.similarity == "cosine":
@@ -391,8 +313,7 @@ def nearest_to_slots(
     by: str = "similarity",  # or 'more'
 ) -> pd.DataFrame:  # slot, text, language, similarity, more
     "Sentences or words nearest to each slot"
-    if not captions:
-        raise LabError("nothing to choose from", "sentences or words", "Give captions=[…].")
+    expect(captions, "nothing to choose from", "sentences or words", "Give captions=[…].")
     visual = gallery.picture_visuals(picture)
     slots = visual["slots"][0]
     if "slot_mask" in visual:
@@ -400,10 +321,7 @@ def nearest_to_slots(
     text = normalize(caption_features(with_slots(gallery.method), captions), dim=-1)
     similarity = text @ normalize(slots, dim=-1).T
     more = similarity - similarity.mean(1, keepdim=True)
-    ranked_by = more if by == "more" else similarity
-    rows = []
-    for slot in range(len(slots)):
-        for i in ranked_by[:, slot].topk(min(k, len(captions))).indices.tolist():
-            row = dict(slot=slot, text=captions[i].text, language=captions[i].language)
-            rows.append(row | dict(similarity=float(similarity[i, slot]), more=float(more[i, slot])))
-    return pd.DataFrame(rows)
+    order = (more if by == "more" else similarity).topk(min(k, len(captions)), dim=0).indices
+    chosen = [(slot, i) for slot, best in enumerate(order.T.tolist()) for i in best]
+    found = [(s, captions[i].text, captions[i].language, float(similarity[i, s]), float(more[i, s])) for s, i in chosen]
+    return pd.DataFrame(found, columns=["slot", "text", "language", "similarity", "more"])

@@ -14,7 +14,7 @@ import pandas as pd
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from ...contracts import LabError
+from ...foundation import expect
 from ..gallery.in_memory import Hit, Hits
 from .filters import Condition, read_filter
 from .stored import StoredGallery
@@ -44,11 +44,8 @@ class Duplicates(Sequence):
         return sum(len(g) - 1 for g in self)
 
     def _repr_html_(self, most: int = 20) -> str:
-        heading = repr(self)
-        if len(self) > most:
-            heading += f"; the first {most}"
-        groups = "".join(g._repr_html_() for g in self.groups[:most])
-        return f"<p>{heading}</p>{groups}"
+        more = f"; the first {most}" if len(self) > most else ""
+        return f"<p>{self!r}{more}</p>" + "".join(g._repr_html_() for g in self.groups[:most])
 
     def page(self) -> str:
         "One HTML page"
@@ -57,87 +54,63 @@ class Duplicates(Sequence):
 
     def to_frame(self) -> pd.DataFrame:
         "Group, id, cosine to the first image of the group, and whether another image is the same file"
-        rows = []
-        for number, group in enumerate(self):
-            rows += [(number, hit.id, hit.score, hit.id in self.same) for hit in group]
+        hits = [(number, hit) for number, group in enumerate(self) for hit in group]
+        rows = [(number, hit.id, hit.score, hit.id in self.same) for number, hit in hits]
         return pd.DataFrame(rows, columns=["group", "id", "cosine", "same_file"])
 
+# %% ../../../nbs/6_search/2_on_disk/90_duplicates.ipynb #a506b3c5
+def _images(gallery: StoredGallery, conditions: Sequence[Condition]) -> pd.DataFrame:
+    "Checksum and number of pixels of each image, by id"
+    columns = [gallery.columns[name] for name in ("digest", "width", "height")]
+    parts = [pd.DataFrame(rows) for rows in gallery.engine.walk(columns, conditions)]
+    images = pd.concat(parts).set_index("id") if parts else pd.DataFrame(columns=["digest", "width", "height"])
+    return images.assign(pixels=images.width.fillna(0) * images.height.fillna(0))
 
-@dataclass
-class _Candidates:
-    "The images among which duplicates are searched"
 
-    gallery: StoredGallery
-    conditions: Sequence[Condition]
+def _near_pairs(
+    gallery: StoredGallery,
+    ids: Sequence[str],
+    conditions: Sequence[Condition],
+    cosine: float,
+    k: int,
+    progress: Callable[[Iterable], Iterable],
+) -> list[tuple[str, str]]:
+    "Pairs of images with similar vectors"
+    column = gallery.embedding_columns()["features"]
+    pairs = []
+    for start in progress(range(0, len(ids), 256)):
+        rows = gallery.engine.read(ids[start : start + 256], [column])
+        known = np.flatnonzero(~np.isnan(rows[column.name]).any(1))
+        found = gallery.engine.nearest(column, rows[column.name][known], k + 1, conditions) if len(known) else []
+        for i, nearest in zip(known, found):
+            similar = [id for id, c in zip(nearest.ids, nearest.cosines) if c >= cosine]
+            pairs += [(rows["id"][i], id) for id in similar if id != rows["id"][i]]
+    return pairs
 
-    def __post_init__(self):
-        self.ids: list[str] = []
-        self.digests: list[str | None] = []
-        self.pixels: list[int] = []
-        for rows in self.gallery.engine.walk(["digest", "width", "height"], self.conditions):
-            self.ids += rows["id"]
-            self.digests += rows["digest"]
-            self.pixels += [(w or 0) * (h or 0) for w, h in zip(rows["width"], rows["height"])]
-        self.positions = {id: position for position, id in enumerate(self.ids)}
 
-    def same_files(self) -> list[tuple[int, int]]:
-        "Pairs of positions with the same checksum"
-        first = {}
-        pairs = []
-        for position, digest in enumerate(self.digests):
-            if not digest:
-                continue
-            if digest in first:
-                pairs.append((first[digest], position))
-            else:
-                first[digest] = position
-        return pairs
+def _groups(ids: Sequence[str], pairs: Sequence[tuple[str, str]]) -> list[list[str]]:
+    "Connected components of more than one image"
+    place = {id: i for i, id in enumerate(ids)}
+    linked = [(place[a], place[b]) for a, b in pairs if a in place and b in place]
+    a, b = np.array(linked, int).reshape(-1, 2).T
+    _, labels = connected_components(coo_array((np.ones(len(a)), (a, b)), shape=(len(ids), len(ids))), directed=False)
+    groups = {}
+    for i in np.unique([a, b]):
+        groups.setdefault(labels[i], []).append(ids[i])
+    return list(groups.values())
 
-    def near(
-        self, ids: Sequence[str], cosine: float, k: int, progress: Callable[[Iterable], Iterable]
-    ) -> list[tuple[int, int]]:
-        "Pairs of positions with similar vectors"
-        engine = self.gallery.engine
-        column = self.gallery.vector_column
-        pairs = []
-        for start in progress(range(0, len(ids), 256)):
-            rows = engine.read(ids[start : start + 256], [column])
-            known = np.flatnonzero(~np.isnan(rows[column]).any(1))
-            neighbours = engine.nearest(column, rows[column][known], k + 1, self.conditions)
-            for i, nearest in zip(known, neighbours):
-                id = rows["id"][i]
-                for other, similarity in zip(nearest.ids, nearest.cosines):
-                    if similarity >= cosine and other != id and other in self.positions:
-                        pairs.append((self.positions[id], self.positions[other]))
-        return pairs
 
-    def groups(self, pairs: Sequence[tuple[int, int]]) -> list[list[int]]:
-        "Connected components of more than one image"
-        a, b = np.array(pairs, int).reshape(-1, 2).T
-        graph = coo_array((np.ones(len(a)), (a, b)), shape=(len(self.ids), len(self.ids)))
-        _, labels = connected_components(graph, directed=False)
-        groups = {}
-        for position in np.unique(np.concatenate([a, b])):
-            groups.setdefault(labels[position], []).append(int(position))
-        return list(groups.values())
-
-    def hits(self, group: Sequence[int]) -> Hits:
-        "A group, the image with most pixels first"
-        column = self.gallery.vector_column
-        best = max(group, key=lambda position: (self.pixels[position], -position))
-        ordered = [best, *sorted(position for position in group if position != best)]
-        ids = [self.ids[position] for position in ordered]
-        vectors = self.gallery.engine.read(ids, [column])[column].astype(np.float32)
-        vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
-        # an image without an embedding is here as the same file as another, whose embedding is its own
-        digests = [self.digests[position] for position in ordered]
-        known = ~np.isnan(vectors).any(1)
-        row_of_file = {digests[row]: row for row in np.flatnonzero(known)}
-        for row in np.flatnonzero(~known):
-            vectors[row] = vectors[row_of_file.get(digests[row], row)]
-        cosines = np.nan_to_num(vectors @ vectors[0], nan=1.0)  # one file, of which no image has an embedding
-        hits = [Hit(rank, id, float(c)) for rank, (id, c) in enumerate(zip(ids, cosines), 1)]
-        return Hits(tuple(hits), None, self.gallery.thumbnails)
+def _as_hits(gallery: StoredGallery, group: Sequence[str], images: pd.DataFrame) -> Hits:
+    "A group, the image with most pixels first"
+    ids = images.loc[group].sort_values("pixels", ascending=False, kind="stable").index.tolist()
+    name = gallery.embedding_columns()["features"]
+    vectors = gallery.engine.read(ids, [name])[name.name].astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    # an image without an embedding is the same file as another one: its cosine is 1
+    first = next((vector for vector in vectors if not np.isnan(vector).any()), vectors[0])
+    cosines = np.nan_to_num(vectors @ first, nan=1.0)
+    hits = [Hit(rank, id, float(c)) for rank, (id, c) in enumerate(zip(ids, cosines), 1)]
+    return Hits(tuple(hits), None, gallery.thumbnails)
 
 
 def near_duplicates(
@@ -149,17 +122,14 @@ def near_duplicates(
     progress: Callable[[Iterable], Iterable] = iter,  # such as tqdm
 ) -> Duplicates:
     "Groups of near-duplicates, connected directly or through other images"
-    if not -1 <= cosine <= 1:
-        raise LabError(f"cosine={cosine!r}", "-1 to 1", "For example .97.")
+    expect(-1 <= cosine <= 1, f"cosine={cosine!r}", "-1 to 1", "For example .97.")
     gallery.check_embedded()
-    candidates = _Candidates(gallery, read_filter(where, gallery.columns))
-    chosen = set(candidates.ids if ids is None else ids)
-    todo = [id for id in candidates.ids if id in chosen]
-    same_files = candidates.same_files()
-    groups = candidates.groups(same_files + candidates.near(todo, cosine, k, progress))
-    hits = []
-    for group in groups:
-        if any(candidates.ids[position] in chosen for position in group):
-            hits.append(candidates.hits(group))
-    same = {candidates.ids[position] for pair in same_files for position in pair}
-    return Duplicates(tuple(sorted(hits, key=len, reverse=True)), frozenset(same))
+    conditions = read_filter(where, gallery.columns)
+    images = _images(gallery, conditions)
+    chosen = images.index if ids is None else images.index.intersection(ids)
+    files = images[images.digest.duplicated(keep=False) & images.digest.notna()]
+    first = files.groupby("digest").digest.transform(lambda same: same.index[0])
+    pairs = list(first.items()) + _near_pairs(gallery, list(chosen), conditions, cosine, k, progress)
+    groups = [group for group in _groups(list(images.index), pairs) if not chosen.intersection(group).empty]
+    hits = [_as_hits(gallery, group, images) for group in groups]
+    return Duplicates(tuple(sorted(hits, key=len, reverse=True)), frozenset(files.index))

@@ -8,80 +8,46 @@ __all__ = ['StoredThumbnails']
 # %% ../../../nbs/6_search/2_on_disk/40_thumbnails.ipynb #9374cc81
 import os
 import sqlite3
-import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 
-from filelock import FileLock
-
-from ...contracts import LabError
+from ...foundation import LabError
 from .filters import is_text
 
 # %% ../../../nbs/6_search/2_on_disk/40_thumbnails.ipynb #84943b49
+_TABLE = "CREATE TABLE IF NOT EXISTS thumbnails (id TEXT PRIMARY KEY, webp BLOB NOT NULL)"
+
+
 class StoredThumbnails(Mapping):
-    "A mapping from ids to WebP images in one file; thread-safe"
+    "A mapping from ids to WebP images in one file, made by the first `put`"
 
     def __init__(
         self,
-        path: str | Path,  # of the file; created if missing, opened for reading where it may not be written
+        path: str | Path,  # of the file
     ):
         self.path = Path(path)
-        self._lock = threading.Lock()
+
+    @contextmanager
+    def _opened(self, action: str) -> Iterator[sqlite3.Connection]:
+        "The file; what is written becomes visible at the end, or not at all"
+        effective = os.access in os.supports_effective_ids
+        mode = "rwc" if os.access(self.path.parent, os.W_OK, effective_ids=effective) else "ro"
         try:
-            self._file = self._open_to_write() if self._is_writable() else self._open_to_read()
-        except sqlite3.DatabaseError as e:
+            address = f"{self.path.absolute().as_uri()}?mode={mode}"
+            with closing(sqlite3.connect(address, uri=True, timeout=60)) as file, file:
+                yield file
+        except sqlite3.Error as e:
             next_step = "Restore it, or remove it: adding the images again makes new thumbnails."
             if isinstance(e, sqlite3.OperationalError):  # of the system, not of the content
                 next_step = "Check the permissions of the file and of its folder, and the free space."
-            raise LabError(
-                f"{path} cannot be read as a file of thumbnails ({e})", "a file that dasd_lab wrote", next_step
-            ) from e
-
-    def _is_writable(self) -> bool:
-        "Whether the file and its folder may be written"
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        places = (self.path.parent, self.path) if self.path.exists() else (self.path.parent,)
-        return all(os.access(place, os.W_OK, effective_ids=os.access in os.supports_effective_ids) for place in places)
-
-    def _open_to_write(self) -> sqlite3.Connection:
-        with FileLock(f"{self.path}.lock"):  # SQLite does not wait for another process that sets the journal's mode
-            file = sqlite3.connect(self.path, timeout=60, check_same_thread=False, isolation_level=None)
-            file.execute("PRAGMA journal_mode=WAL")
-            file.execute("PRAGMA synchronous=NORMAL")
-            file.execute("CREATE TABLE IF NOT EXISTS thumbnails (id TEXT PRIMARY KEY, webp BLOB NOT NULL)")
-        return file
-
-    def _open_to_read(self) -> sqlite3.Connection:
-        "The file as it is, with the journal if another process writes it; an empty table if there is no file"
-        if not self.path.exists():
-            file = sqlite3.connect(":memory:", check_same_thread=False)
-            file.execute("CREATE TABLE thumbnails (id TEXT PRIMARY KEY, webp BLOB NOT NULL)")
-            return file
-        if Path(f"{self.path}-wal").exists():
-            with suppress(sqlite3.OperationalError):  # the journal of a process that was killed cannot be read here
-                return self._connected("mode=ro")
-        return self._connected("mode=ro&immutable=1")
-
-    def _connected(self, mode: str) -> sqlite3.Connection:
-        file = sqlite3.connect(f"{self.path.absolute().as_uri()}?{mode}", uri=True, check_same_thread=False)
-        file.execute("SELECT 1 FROM thumbnails")
-        return file
-
-    @contextmanager
-    def _locked(self, action: str) -> Iterator[sqlite3.Connection]:
-        try:
-            with self._lock:
-                yield self._file
-        except sqlite3.Error as e:
-            raise LabError(
-                f"{self.path} cannot be {action} ({e})",
-                "thumbnails as text → WebP, free disk space and write permission",
-                "Existing thumbnails are unchanged. Free some space, or check the permissions.",
-            ) from e
+            expected = "a file of thumbnails that dasd_lab wrote, in a folder with space and permission"
+            raise LabError(f"{self.path} cannot be {action} ({e})", expected, next_step) from e
 
     def _select(self, query: str, values: tuple = ()) -> list[tuple]:
-        with self._locked("read") as file:
+        if not self.path.exists():
+            return []
+        with self._opened("read") as file:
             return file.execute(query, values).fetchall()
 
     def __getitem__(self, id: str) -> bytes:
@@ -90,34 +56,19 @@ class StoredThumbnails(Mapping):
             raise KeyError(id)
         return rows[0][0]
 
-    def __contains__(self, id) -> bool:
-        return is_text(id) and bool(self._select("SELECT 1 FROM thumbnails WHERE id=?", (id,)))
-
     def __len__(self) -> int:
-        return self._select("SELECT count(*) FROM thumbnails")[0][0]
+        return sum(n for (n,) in self._select("SELECT count(*) FROM thumbnails"))
 
     def __iter__(self) -> Iterator[str]:
-        for (id,) in self._select("SELECT id FROM thumbnails ORDER BY id"):
-            yield id
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._locked("written") as file:
-            file.execute("BEGIN IMMEDIATE")
-            try:
-                yield file
-                file.execute("COMMIT")
-            except BaseException:
-                if file.in_transaction:  # SQLite has rolled back already if the disk is full
-                    file.execute("ROLLBACK")
-                raise
+        return (id for (id,) in self._select("SELECT id FROM thumbnails ORDER BY id"))
 
     def put(
         self,
         thumbnails: Mapping[str, bytes],  # id → WebP
     ) -> None:
         "Insert or replace thumbnails, all or none"
-        with self._transaction() as file:
+        with self._opened("written") as file:
+            file.execute(_TABLE)
             file.executemany("INSERT OR REPLACE INTO thumbnails VALUES (?,?)", thumbnails.items())
 
     def remove(
@@ -125,10 +76,6 @@ class StoredThumbnails(Mapping):
         ids: Iterable[str],  # of images
     ) -> None:
         "Remove thumbnails"
-        with self._transaction() as file:
+        with self._opened("written") as file:
+            file.execute(_TABLE)
             file.executemany("DELETE FROM thumbnails WHERE id=?", ((i,) for i in ids if is_text(i)))
-
-    def close(self) -> None:
-        "Close the file"
-        with self._lock:
-            self._file.close()
