@@ -36,7 +36,7 @@ app: user-venv ## the workbench as a web page on this machine (APP_ARGS="--port 
 demo: user-venv ## corpus, training, evaluation, search and a contact sheet, without a browser
 	@$(STEP) "demo" $(RUN) .venv/bin/dasd-lab demo $(DEMO_ARGS)
 
-check: venv ## one module in seconds, its notebook's cells, its tests and lint: make check M=dasd.adapters
+check: venv ## one module in seconds, its notebook's cells, its tests and lint: make check M=methods.dasd.adapters
 	@$(RUN) $(PY) tools/check.py $(M)
 
 lint: venv ## format, ruff, the rules of tools/lint.py, mypy, deptry and import contracts

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import torch
 
-from dasd_lab.contracts import RetrievalMethod
+from dasd_lab.base.contracts import RetrievalMethod
 
 # nearly everything that the children need, so they start quickly; no engine, whose threads do not survive a fork
 from dasd_lab.search.gallery.inputs import open_picture

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dasd_lab.contracts import Caption
+from dasd_lab.base.contracts import Caption
 from dasd_lab.corpora.catalog import Corpus
 from dasd_lab.corpora.visuals import visuals_from_array
 

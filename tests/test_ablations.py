@@ -4,9 +4,9 @@ import pytest
 import torch
 from squares import SOURCE, TINY, Squares
 
-from dasd_lab.presets import vary
+from dasd_lab.base.presets import vary
+from dasd_lab.runs.saved import own_state
 from dasd_lab.training.recipes import new_method, train, training_data
-from dasd_lab.training.saved import own_state
 from dasd_lab.training.source_model import train_source
 
 LOSSES = TINY["stages"][0]["terms"]

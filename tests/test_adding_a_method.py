@@ -40,7 +40,7 @@ PRESET = dict(
 )
 COMMANDS = """
 import sys
-from dasd_lab.cli import main
+from dasd_lab.commands.cli import main
 captions, out = sys.argv[1:]
 print("exit", main(["train", "bag.pictograms", "--dry-run"]))
 print("exit", main(["train", "bag.pictograms", "--dry-run", "--set", "stages.0.terms.1.loss=turned_awry"]))
@@ -77,13 +77,13 @@ def copy(tmp_path):
     code = ["".join(c["source"]) for c in json.loads(PAGE.read_text())["cells"] if c["cell_type"] == "code"]
     imports, config, method = (next(c for c in code if c.startswith(start)) for start in ("from", "@data", "@register"))
     exported = [f"#| export\n{cell}" for cell in (imports, config, method)]
-    notebook(copy / "nbs/3_methods/4_bag/10_encoder.ipynb", "#| default_exp bag.encoder", *exported)
-    notebook(copy / "nbs/4_training/1_loop/16_turned_away.ipynb", "#| default_exp training.turned_away", LOSS)
-    modules = copy / "nbs/0_foundation/05_contracts.ipynb"
+    notebook(copy / "nbs/04_methods/4_bag/10_encoder.ipynb", "#| default_exp bag.encoder", *exported)
+    notebook(copy / "nbs/06_training/1_loop/16_turned_away.ipynb", "#| default_exp training.turned_away", LOSS)
+    modules = copy / "nbs/00_base/05_contracts.ipynb"
     replace_in(modules, "METHOD_MODULES = dict(", "METHOD_MODULES = dict(bag='dasd_lab.bag.encoder', ")
-    losses = copy / "nbs/4_training/1_loop/10_losses.ipynb"
+    losses = copy / "nbs/06_training/1_loop/10_losses.ipynb"
     replace_in(losses, "LOSS_MODULES = ", "LOSS_MODULES = 'dasd_lab.training.turned_away', ")
-    (copy / "dasd_lab/presets/bag.pictograms.json").write_text(json.dumps(PRESET))
+    (copy / "dasd_lab/base/presets/bag.pictograms.json").write_text(json.dumps(PRESET))
     subprocess.run([Path(sys.executable).parent / "nbdev_export"], cwd=copy, check=True)
     return copy
 

@@ -39,11 +39,11 @@ class Lengths(Panel):
         return [section("Captions", least, self.found)]"""
 EXPORT = "import sys; from nbdev.export import nb_export; [nb_export(path) for path in sys.argv[1:]]"
 OPENED = """
-from dasd_lab.contracts import Caption
+from dasd_lab.base.contracts import Caption
 from dasd_lab.explore.app import App
 from dasd_lab.explore.workbench import Workbench
 from dasd_lab.search.gallery.in_memory import Gallery
-from dasd_lab.training.loading import load_run
+from dasd_lab.runs.loading import load_run
 from PIL import Image
 
 method = load_run("pictograms")
@@ -95,7 +95,7 @@ def test_an_explorer_that_is_added_as_contributing_says_has_a_tab(tmp_path):
     for name in ("dasd_lab", "nbs", "tests", "tools"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("shots", "__pycache__"))
     (tmp_path / "data").symlink_to(ROOT / "data")
-    explorers = tmp_path / "nbs/7_apps/1_explore"
+    explorers = tmp_path / "nbs/09_explore"
     folder = explorers / "8_lengths"
     folder.mkdir()
     (folder / "10_state.ipynb").write_text(json.dumps(notebook("explore.lengths.state", "Lengths: state", STATE)))

@@ -18,22 +18,22 @@ from PIL import Image
 from squares import SOURCE, TINY, Squares
 from test_gallery import Colours, plain
 
-from dasd_lab import storage
 from dasd_lab.backbone.towers import load_backbone, save_backbone
-from dasd_lab.contracts import Caption, LabError
+from dasd_lab.base import storage
+from dasd_lab.base.contracts import Caption, LabError
+from dasd_lab.base.presets import load_preset, vary
+from dasd_lab.base.storage import read_tensors, seal, whole_folder, write_tensors
 from dasd_lab.corpora.captions import read_captions
 from dasd_lab.corpora.catalog import FolderCorpus, load_corpus
 from dasd_lab.corpora.visuals import read_picture, visuals_from_folder
-from dasd_lab.presets import load_preset, vary
+from dasd_lab.runs.loading import load_run
+from dasd_lab.runs.saved import save_method
 from dasd_lab.search.cleaning import QUERY_LIMIT, clean_query
 from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.search.queries import read_query
-from dasd_lab.storage import read_tensors, seal, whole_folder, write_tensors
 from dasd_lab.training import recipes, runs
 from dasd_lab.training.checkpoints import Progress, load_checkpoint, save_checkpoint
-from dasd_lab.training.loading import load_run
 from dasd_lab.training.recipes import train
-from dasd_lab.training.saved import save_method
 from dasd_lab.training.source_model import train_source
 
 

@@ -22,24 +22,24 @@ from test_gallery import plain
 from dasd_lab.backbone.encoding import encode_shards
 from dasd_lab.backbone.store import open_store
 from dasd_lab.backbone.towers import fingerprint
+from dasd_lab.base.contracts import LabError
+from dasd_lab.base.presets import vary
+from dasd_lab.base.storage import read_tensors, seal, write_json, write_tensors
 from dasd_lab.commands.training import run_row
-from dasd_lab.contracts import LabError
 from dasd_lab.corpora.catalog import corpus_named
 from dasd_lab.corpora.own.corpus import import_corpus, understand
 from dasd_lab.pictograms.building import build_pictograms
 from dasd_lab.pictograms.corpus import Pictograms
 from dasd_lab.pictograms.detector import Detector, PictogramCaptioner, save_detector
 from dasd_lab.pictograms.scenes import ScenesSpec
-from dasd_lab.presets import vary
+from dasd_lab.runs.loading import load_run
+from dasd_lab.runs.shipped import run_languages
 from dasd_lab.search.doubt import Calibration, calibration_of, save_calibration
 from dasd_lab.search.on_disk.places import gallery_run
 from dasd_lab.search.on_disk.stored import StoredGallery
-from dasd_lab.storage import read_tensors, seal, write_json, write_tensors
-from dasd_lab.training.loading import load_run
 from dasd_lab.training.plan import plan
 from dasd_lab.training.recipes import train
 from dasd_lab.training.runs import Keeping, TrainingRun
-from dasd_lab.training.shipped import run_languages
 from dasd_lab.training.source_model import train_source
 
 # of each kind; ten times as many with SOAK

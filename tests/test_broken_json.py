@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from dasd_lab.backbone.transformers import folder_json
-from dasd_lab.cli import main
-from dasd_lab.contracts import LabError
+from dasd_lab.base.contracts import LabError
+from dasd_lab.commands.cli import main
 from dasd_lab.corpora.by_machine.translators import read_pairs
 from dasd_lab.corpora.captions import read_captions
 from dasd_lab.corpora.descriptions import read_lines

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from dasd_lab.base.presets import load_preset
 from dasd_lab.evaluation.claims import CLAIMS, FOUND, NOT_RUN, NOT_TOLD_APART, REVERSED, Runs, claims_table, verdict
 from dasd_lab.evaluation.studies import read_runs
 from dasd_lab.evaluation.tables import TABLES
-from dasd_lab.presets import load_preset
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "data/results"

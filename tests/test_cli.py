@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from dasd_lab.cli import COMMANDS, command_line, main
+from dasd_lab.commands.cli import COMMANDS, command_line, main
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMAND = str(Path(sys.executable).parent / "dasd-lab")
@@ -69,7 +69,7 @@ def write_lines(rows: list[dict], path: Path) -> None:
 
 def imported_modules(*words) -> tuple[set[str], str]:
     "Modules that a command imports, and its standard output"
-    command = [sys.executable, "-X", "importtime", "-m", "dasd_lab.cli", *words]
+    command = [sys.executable, "-X", "importtime", "-m", "dasd_lab.commands.cli", *words]
     result = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     return {line.split("|")[-1].strip() for line in result.stderr.splitlines()}, result.stdout
 
@@ -209,7 +209,7 @@ def test_an_interrupted_build_leaves_nothing(tmp_path):
 
 @pytest.mark.parametrize("in_terminal", [True, False])
 def test_progress_is_a_bar_in_a_terminal_and_a_line_in_a_log(monkeypatch, in_terminal):
-    from dasd_lab.foundation import progress_bar
+    from dasd_lab.base.foundation import progress_bar
 
     err = io.StringIO()
     monkeypatch.setattr(err, "isatty", lambda: in_terminal)
@@ -354,7 +354,7 @@ def test_search(squares, run):
 
 LAB = """
 import os, sys
-from dasd_lab.cli import main
+from dasd_lab.commands.cli import main
 os.execv = lambda program, words: print("starts", words[0] == sys.executable)
 assert main(["lab"]) == 0
 print("heavy", sorted({"torch", "transformers", "plotly"} & set(sys.modules)))

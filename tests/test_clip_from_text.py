@@ -17,10 +17,10 @@ from dasd_lab.backbone.open_clip import registry_config
 from dasd_lab.backbone.text_towers import build_clip
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.backbone.weights import CATALOGUE, import_weights
-from dasd_lab.cli import main
-from dasd_lab.presets import load_preset
-from dasd_lab.storage import sha256, write_tensors
-from dasd_lab.training.loading import load_run
+from dasd_lab.base.presets import load_preset
+from dasd_lab.base.storage import sha256, write_tensors
+from dasd_lab.commands.cli import main
+from dasd_lab.runs.loading import load_run
 
 COLOURS = dict(red="rot", green="grün", blue="blau", black="schwarz", white="weiß", yellow="gelb")
 THINGS = dict(dog="Hund", house="Haus", tree="Baum", car="Auto", beach="Strand", child="Kind")

@@ -11,7 +11,7 @@ import pytest
 from test_cli import ROOT, lab
 
 RUN = """import sys
-from dasd_lab.cli import main
+from dasd_lab.commands.cli import main
 code = main(sys.argv[1:])
 print("torch" in sys.modules)
 sys.exit(code)"""
@@ -276,7 +276,7 @@ def test_a_search_takes_a_gallery_or_a_corpus(gallery):
 
 def test_the_command_prints_warnings_without_their_place():
     words = ["search", "zwei Hunde " * 200, "--split", "nowhere"]
-    command = [sys.executable, "-m", "dasd_lab.cli", *words]
+    command = [sys.executable, "-m", "dasd_lab.commands.cli", *words]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     first, *others = done.stderr.splitlines()
     assert first == "A query of 2,199 characters: only the first 1,000 are used."

@@ -8,17 +8,17 @@ import torch
 from squares import COLOURS, FEW_WORDS, SOURCE, WORDS, Squares
 from test_leccr import TINY as LECCR
 
-from dasd_lab.contracts import LabError, cosine_scores
+from dasd_lab.base.contracts import LabError, cosine_scores
+from dasd_lab.base.presets import load_preset, vary
 from dasd_lab.corpora.by_machine.translators import Translator
 from dasd_lab.evaluation.retrieval import evaluate
-from dasd_lab.presets import load_preset, vary
-from dasd_lab.search.explain.consistent_queries import Consistent, fit_to
-from dasd_lab.search.gallery.in_memory import Gallery
-from dasd_lab.smalr.consistency import (
+from dasd_lab.methods.smalr.consistency import (
     LearnedConsistency,
     fit_consistency,
 )
-from dasd_lab.smalr.objectives import ranking
+from dasd_lab.methods.smalr.objectives import ranking
+from dasd_lab.search.explain.consistent_queries import Consistent, fit_to
+from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.training.recipes import columns_of, new_method, training_data
 from dasd_lab.training.source_model import train_source
 
@@ -192,9 +192,9 @@ def test_a_caption_without_translations_has_its_own_features_only(inner):
 
 
 def test_the_command(inner, corpus, tmp_path, monkeypatch, capsys):
-    from dasd_lab.cli import main
     from dasd_lab.commands import studies
-    from dasd_lab.training import loading
+    from dasd_lab.commands.cli import main
+    from dasd_lab.runs import loading
 
     monkeypatch.setattr(studies, "open_corpus", lambda name: corpus)
     monkeypatch.setattr(loading, "load_run", lambda folder: inner)

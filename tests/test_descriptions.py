@@ -15,14 +15,14 @@ from PIL import Image
 from squares import SOURCE, Squares
 from test_leccr import TINY
 
-from dasd_lab.cli import main
-from dasd_lab.contracts import LabError
+from dasd_lab.base.contracts import LabError
+from dasd_lab.commands.cli import main
 from dasd_lab.corpora.by_machine.captioners import CaptioningModel, ChatModel, open_captioner
 from dasd_lab.corpora.captions import caption_line
 from dasd_lab.corpora.catalog import FolderCorpus
 from dasd_lab.corpora.descriptions import TextFolder, describe_split, read_lines, write_texts
 from dasd_lab.evaluation.retrieval import evaluate
-from dasd_lab.training.loading import load_run
+from dasd_lab.runs.loading import load_run
 from dasd_lab.training.recipes import train, training_data
 from dasd_lab.training.source_model import train_source
 

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from dasd_lab.contracts import LabError, RetrievalMethod
+from dasd_lab.base.contracts import LabError, RetrievalMethod
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.evaluation.retrieval import split_columns
 from dasd_lab.pictograms.building import build_pictograms

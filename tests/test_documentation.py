@@ -11,9 +11,9 @@ import pytest
 import yaml
 from cyclopts import CycloptsError, validators
 
-from dasd_lab.cli import command_line
+from dasd_lab.base.presets import list_presets
 from dasd_lab.commands import arguments
-from dasd_lab.presets import list_presets
+from dasd_lab.commands.cli import command_line
 
 ROOT = Path(__file__).resolve().parents[1]
 NBS = ROOT / "nbs"
@@ -44,8 +44,8 @@ def test_every_equation_has_its_line(equations):
 @pytest.mark.parametrize(
     "wrong",
     [
-        ("dasd.adapters", "DynamicAdapter.forward", "hidden @ generated"),
-        ("dasd.adapters", "StaticAdapter", "x"),
+        ("methods.dasd.adapters", "DynamicAdapter.forward", "hidden @ generated"),
+        ("methods.dasd.adapters", "StaticAdapter", "x"),
         ("training.losses", "alignment", "F.cross_entropy"),
     ],
 )

@@ -38,7 +38,7 @@ def test_adding_a_corpus_takes_one_notebook(tmp_path):
     imports, code = description.split("\n\n", 1)
     cells = [nbformat.v4.new_markdown_cell("# Postcards\n\n> Three postcards"), nbformat.v4.new_code_cell(module)]
     cells += [nbformat.v4.new_code_cell(f"#| export\n{source}") for source in (imports, code)]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), repository / "nbs/1_corpora/3_published" / name)
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), repository / "nbs/01_corpora/3_published" / name)
     environment = os.environ | dict(PYTHONPATH=str(repository), DASD_LAB_DATA=str(tmp_path / "data"))
 
     def run(*words: str) -> str:
@@ -47,7 +47,7 @@ def test_adding_a_corpus_takes_one_notebook(tmp_path):
         return done.stdout
 
     run(str(Path(sys.executable).with_name("nbdev_export")))
-    card = run(sys.executable, "-m", "dasd_lab.cli", "corpus", "info", "postcards")
+    card = run(sys.executable, "-m", "dasd_lab.commands.cli", "corpus", "info", "postcards")
     assert "CC BY 4.0" in card and "[missing] `captions.it.txt`" in card
-    rows = json.loads(run(sys.executable, "-m", "dasd_lab.cli", "corpus", "info", "--json"))["rows"]
+    rows = json.loads(run(sys.executable, "-m", "dasd_lab.commands.cli", "corpus", "info", "--json"))["rows"]
     assert next(row for row in rows if row["corpus"] == "postcards")["missing"] == "3 of 3 files"

@@ -7,16 +7,16 @@ from types import SimpleNamespace
 import pytest
 from PIL import Image
 
-from dasd_lab.cli import main
+from dasd_lab.commands.cli import main
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.evaluation.short_queries import queries_about
 from dasd_lab.explore.ask.state import AskState
 from dasd_lab.explore.workbench import WORLDS, world_workbench
+from dasd_lab.runs.loading import load_run
+from dasd_lab.runs.shipped import shipped_run
 from dasd_lab.search.calibrating import queries_without_image
 from dasd_lab.search.doubt import SENTENCES, calibration_of, save_calibration
 from dasd_lab.search.queries import read_query
-from dasd_lab.training.loading import load_run
-from dasd_lab.training.shipped import shipped_run
 
 
 @pytest.fixture(scope="module")

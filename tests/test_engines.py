@@ -12,14 +12,14 @@ from colours import Named
 from filelock import FileLock
 from PIL import Image
 
-from dasd_lab import cli
-from dasd_lab.contracts import LabError
+from dasd_lab.base.contracts import LabError
+from dasd_lab.commands import cli
+from dasd_lab.runs import loading
 from dasd_lab.search.on_disk.engine import Nearest
 from dasd_lab.search.on_disk.filters import FACTS, Column, read_filter
 from dasd_lab.search.on_disk.lance import LanceEngine
 from dasd_lab.search.on_disk.milvus import MilvusEngine
 from dasd_lab.search.on_disk.stored import StoredGallery
-from dasd_lab.training import loading
 
 ENGINES = dict(
     lance=lambda folder: LanceEngine(folder / "lance", exact_below=20),

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from dasd_lab.backbone.towers import load_backbone
-from dasd_lab.contracts import LabError, RetrievalMethod
+from dasd_lab.base.contracts import LabError, RetrievalMethod
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.pictograms.painting import N_VIEWS, boxes, group
+from dasd_lab.runs.saved import load_method
+from dasd_lab.runs.shipped import shipped_run
 from dasd_lab.search.explain.contributions import explain_words, integrated_gradients, leave_one_out, word_spans
 from dasd_lab.search.explain.regions import explain_regions
 from dasd_lab.search.gallery.in_memory import Gallery
-from dasd_lab.training.saved import load_method
-from dasd_lab.training.shipped import shipped_run
 
 FORMS = [n for n in ("method", "static_adapter", "official_form") if (shipped_run() / n).is_dir()]
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from squares import SOURCE, TINY, Squares
 
-from dasd_lab.contracts import LabError
+from dasd_lab.base.contracts import LabError
 from dasd_lab.evaluation.adaptation import (
     ranks_without,
     read_adapters,
@@ -15,8 +15,8 @@ from dasd_lab.explore.adapters import figures
 from dasd_lab.explore.adapters.panel import Adapters
 from dasd_lab.explore.adapters.state import NOW, OWN_IMAGE, AdaptersState
 from dasd_lab.explore.workbench import TRANSLATED, Workbench, default_workbench
+from dasd_lab.runs.shipped import shipped_run
 from dasd_lab.search.gallery.in_memory import Gallery
-from dasd_lab.training.shipped import shipped_run
 
 pytestmark = pytest.mark.skipif(
     not (shipped_run() / "card.json").is_file(), reason=f"no trained run in {shipped_run()}"

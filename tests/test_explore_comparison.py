@@ -5,7 +5,9 @@ import pytest
 import torch
 from scipy.stats import binom
 
-from dasd_lab.contracts import LabError
+from dasd_lab.base.contracts import LabError
+from dasd_lab.base.presets import load_preset, vary
+from dasd_lab.base.storage import write_json
 from dasd_lab.evaluation.comparison import (
     MethodComparison,
     differing,
@@ -19,9 +21,7 @@ from dasd_lab.explore.comparison import figures
 from dasd_lab.explore.comparison.panel import PAGE_SIZE, Compare
 from dasd_lab.explore.comparison.state import KINDS, CompareState
 from dasd_lab.explore.workbench import Workbench, default_workbench
-from dasd_lab.presets import load_preset, vary
-from dasd_lab.storage import write_json
-from dasd_lab.training.shipped import shipped_run
+from dasd_lab.runs.shipped import shipped_run
 
 
 @pytest.fixture(scope="module")

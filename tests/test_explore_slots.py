@@ -9,15 +9,15 @@ from squares import COLOURS, SOURCE, Squares
 from torch.nn.functional import normalize
 
 from dasd_lab.backbone.tokens import train_tokenizer
-from dasd_lab.contracts import Caption, LabError
+from dasd_lab.base.contracts import Caption, LabError
+from dasd_lab.base.presets import load_preset, settings, vary
 from dasd_lab.corpora.visuals import Visual
 from dasd_lab.explore.slots import figures as f
 from dasd_lab.explore.slots import state as slots_state
 from dasd_lab.explore.slots.panel import Slots
 from dasd_lab.explore.slots.state import SlotsState
 from dasd_lab.explore.workbench import Workbench
-from dasd_lab.leccr.encoder import LECCR, LECCRConfig
-from dasd_lab.presets import load_preset, settings, vary
+from dasd_lab.methods.leccr.encoder import LECCR, LECCRConfig
 from dasd_lab.search.explain.slot_attention import content_words, match_slots, nearest_to_slots, read_slots
 from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.training.source_model import train_source

@@ -12,7 +12,7 @@ import pytest
 import torch
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
-from dasd_lab.contracts import Caption
+from dasd_lab.base.contracts import Caption
 from dasd_lab.evaluation.maps import (
     ClusterSpec,
     MapSpec,

@@ -20,17 +20,17 @@ from test_runs import run_command
 
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.backbone.towers import Backbone, build_clip
-from dasd_lab.cli import main
+from dasd_lab.base.presets import list_presets, load_preset
+from dasd_lab.commands.cli import main
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.corpora.own.parallel import parts
-from dasd_lab.dasd.encoder import StaticAdapter, StaticAdapterConfig
 from dasd_lab.explore.training.figures import curves
 from dasd_lab.explore.training.state import RUNNING, TrainingState, corpus_argument
 from dasd_lab.explore.workbench import Workbench, default_workbench
-from dasd_lab.presets import list_presets, load_preset
+from dasd_lab.methods.dasd.encoder import StaticAdapter, StaticAdapterConfig
+from dasd_lab.runs.loading import load_run
 from dasd_lab.training import runs as training_runs
 from dasd_lab.training.checkpoints import checkpoints
-from dasd_lab.training.loading import load_run
 from dasd_lab.training.recipes import scaled_stages
 from dasd_lab.training.stages import needs_pictures
 from dasd_lab.training.subprocess import COMMAND

@@ -5,11 +5,11 @@ import torch
 from german import german_data
 
 from dasd_lab.backbone.towers import load_backbone
-from dasd_lab.dasd.growing import cut_method, extended
-from dasd_lab.training.loading import load_run
+from dasd_lab.methods.dasd.growing import cut_method, extended
+from dasd_lab.runs.loading import load_run
+from dasd_lab.runs.saved import load_method, save_method
+from dasd_lab.runs.shipped import shipped_run
 from dasd_lab.training.recipes import train
-from dasd_lab.training.saved import load_method, save_method
-from dasd_lab.training.shipped import shipped_run
 
 PRESET = "dasd.pictograms_expression"
 CHANGES = {

@@ -15,15 +15,15 @@ from served import draw
 from test_translators import marian
 
 from dasd_lab.backbone.packaged import packaged_file
-from dasd_lab.cli import main
-from dasd_lab.contracts import LabError
+from dasd_lab.base.contracts import LabError
+from dasd_lab.commands.cli import main
 from dasd_lab.corpora import clips
 from dasd_lab.corpora.own.formats import open_tables
 from dasd_lab.evaluation import maps
+from dasd_lab.methods.smalr import vectors
+from dasd_lab.methods.smalr.vocabulary import word_tokenizer
 from dasd_lab.search.explain import contributions, regions
 from dasd_lab.search.on_disk import milvus
-from dasd_lab.smalr import vectors
-from dasd_lab.smalr.vocabulary import word_tokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -36,8 +36,8 @@ OF_THE_CORE = {"anyio", "h11", "psutil", "pydantic", "threadpoolctl"}  # its pac
 CORE = """
 import json, os, sys
 sys.modules |= dict.fromkeys(sys.argv.pop(1).split(","))  # None: Python finds no such module
-import dasd_lab.cli, dasd_lab.training.recipes
-from dasd_lab.contracts import LabError
+import dasd_lab.commands.cli, dasd_lab.training.recipes
+from dasd_lab.base.contracts import LabError
 
 for line in sys.stdin:
     code, words, *files = json.loads(line)
@@ -58,10 +58,10 @@ for line in sys.stdin:
         os._exit(said)  # taking imported modules apart takes seconds
     print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
 """
-LAB = "from dasd_lab.cli import main; sys.exit(main(sys.argv[1:]))"
+LAB = "from dasd_lab.commands.cli import main; sys.exit(main(sys.argv[1:]))"
 DEMO = "from dasd_lab.commands.lab import _demo_on_photographs; _demo_on_photographs(None, sys.exit)"
 TRANSLATOR = """
-from dasd_lab.contracts import LabError
+from dasd_lab.base.contracts import LabError
 from dasd_lab.corpora.by_machine.engines import Seq2Seq
 try:
     Seq2Seq(sys.argv[1])

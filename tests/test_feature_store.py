@@ -16,7 +16,7 @@ from dasd_lab.backbone.features import frozen_features
 from dasd_lab.backbone.store import is_whole, open_store, read_plan
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.backbone.towers import Backbone, build_clip, save_backbone
-from dasd_lab.contracts import Caption, LabError
+from dasd_lab.base.contracts import Caption, LabError
 from dasd_lab.corpora.catalog import Corpus
 from dasd_lab.corpora.visuals import Visuals
 
@@ -163,7 +163,7 @@ def command(words: list, environment: dict, out: str) -> None:
     "The command in a process of its own, as torchrun starts it"
     import contextlib
 
-    from dasd_lab.cli import main
+    from dasd_lab.commands.cli import main
     from dasd_lab.corpora.catalog import register_corpus
 
     register_corpus("many")(Many)

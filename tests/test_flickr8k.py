@@ -13,12 +13,12 @@ import pytest
 from PIL import Image
 from squares import COLOURS, SOURCE, TINY, WORDS
 
-from dasd_lab.cli import main
-from dasd_lab.contracts import LabError
+from dasd_lab.base.contracts import LabError
+from dasd_lab.base.presets import load_preset
+from dasd_lab.commands.cli import main
 from dasd_lab.corpora.catalog import caption_pairs, corpus_named, corpus_options, load_corpus
+from dasd_lab.corpora.leaks import find_leaks, refuse_shared_pictures, shared_pictures
 from dasd_lab.corpora.published.flickr8k import EVALUATION, KNOWN_FAULTS, TRAINING
-from dasd_lab.corpora.published.leaks import find_leaks, refuse_shared_pictures, shared_pictures
-from dasd_lab.presets import load_preset
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = Path(os.environ.get("DASD_LAB_SHARED") or ROOT.parent / "shared") / "data"
@@ -126,7 +126,7 @@ def test_a_line_that_is_no_picture(data):
 
 def test_a_preset_trains_on_it_and_a_run_is_opened_again(data, backbone, tmp_path):
     from dasd_lab.evaluation.retrieval import evaluate
-    from dasd_lab.training.loading import load_run
+    from dasd_lab.runs.loading import load_run
     from dasd_lab.training.recipes import train
 
     name = "flickr8k:train=fr_mt+m30k_de"
@@ -177,7 +177,7 @@ def test_training_on_test_pictures_is_refused(data, backbone, tmp_path, monkeypa
 
 def test_transfer_from_text_of_other_pictures(data, backbone, tmp_path, monkeypatch):
     from dasd_lab.evaluation.retrieval import evaluate
-    from dasd_lab.training.loading import load_run
+    from dasd_lab.runs.loading import load_run
     from dasd_lab.training.recipes import train
 
     name = "multi30k:without=flickr8k,text_only=true"

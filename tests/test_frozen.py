@@ -18,20 +18,20 @@ from dasd_lab.backbone.tokens import CaptionTokenizer
 from dasd_lab.backbone.towers import Backbone, build, load_backbone, save_backbone
 from dasd_lab.backbone.transformers import build_transformers
 from dasd_lab.backbone.weights import CATALOGUE, two_towers
-from dasd_lab.cli import main
+from dasd_lab.base.contracts import LabError
+from dasd_lab.base.storage import write_tensors
+from dasd_lab.commands.cli import main
 from dasd_lab.commands.galleries import served_gallery, service_settings
-from dasd_lab.contracts import LabError
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.explore.ask.state import AskState
 from dasd_lab.explore.workbench import Workbench
-from dasd_lab.frozen import Frozen, FrozenConfig, frozen_method
+from dasd_lab.methods.baselines.frozen import Frozen, FrozenConfig, frozen_method
+from dasd_lab.runs.loading import load_run
+from dasd_lab.runs.pretrained import Pretrained
+from dasd_lab.runs.saved import load_method, save_method
 from dasd_lab.search.explain.contributions import explain_words
 from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.serve.service import gallery_app
-from dasd_lab.storage import write_tensors
-from dasd_lab.training.loading import load_run
-from dasd_lab.training.pretrained import Pretrained
-from dasd_lab.training.saved import load_method, save_method
 
 SENTENCES = ["ein rotes Quadrat auf der Wiese", "a red square on the meadow", "un chien rouge", "一只红色的狗"]
 GERMAN = "ein rotes Quadrat"

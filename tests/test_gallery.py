@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from dasd_lab.contracts import Caption, RetrievalMethod
+from dasd_lab.base.contracts import Caption, RetrievalMethod
 from dasd_lab.search.gallery.contact_sheet import contact_sheet, sheet_row
 from dasd_lab.search.gallery.in_memory import Gallery, Hits, best_of_slices
 from dasd_lab.search.queries import read_query

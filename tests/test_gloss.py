@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dasd_lab.contracts import LabError
+from dasd_lab.base.contracts import LabError
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.pictograms.gloss import gloss_languages, to_english
 from dasd_lab.pictograms.grammar import STYLES, languages, load_language

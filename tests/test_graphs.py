@@ -4,8 +4,8 @@ import pytest
 import torch
 from squares import FEW_WORDS, SOURCE, Squares
 
-from dasd_lab.contracts import LabError
-from dasd_lab.presets import load_preset, vary
+from dasd_lab.base.contracts import LabError
+from dasd_lab.base.presets import load_preset, vary
 from dasd_lab.training import runs
 from dasd_lab.training.recipes import train
 from dasd_lab.training.runs import Keeping

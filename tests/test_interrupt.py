@@ -15,7 +15,7 @@ TIMES = 20 if os.environ.get("SOAK") else 2
 SCRIPT = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from dasd_lab.cli import command
+from dasd_lab.commands.cli import command
 print("ready", file=sys.stderr, flush=True)
 command()
 """

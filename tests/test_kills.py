@@ -13,10 +13,10 @@ import pytest
 from squares import SOURCE, TINY, Squares
 from test_processes import PROCESSES
 
+from dasd_lab.base.presets import vary
+from dasd_lab.base.storage import whole_file, whole_folder
 from dasd_lab.pictograms.building import build_pictograms
 from dasd_lab.pictograms.scenes import ScenesSpec
-from dasd_lab.presets import vary
-from dasd_lab.storage import whole_file, whole_folder
 from dasd_lab.training.logging import claim
 
 KILLS = int(os.environ.get("SOAK", "1"))
@@ -53,7 +53,7 @@ def test_the_build_after_a_killed_one_removes_its_folder(tmp_path, how):
 
 
 def publish(run: Path, folder: Path, began: Path) -> None:
-    from dasd_lab.training.pretrained import Pretrained
+    from dasd_lab.runs.pretrained import Pretrained
 
     model = Pretrained.from_run(run)
     began.touch()

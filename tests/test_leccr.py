@@ -12,21 +12,21 @@ from squares import TINY as DASD
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.backbone.towers import save_backbone
 from dasd_lab.backbone.weights import import_weights
-from dasd_lab.cli import main
-from dasd_lab.contracts import Caption, LabError
+from dasd_lab.base.contracts import Caption, LabError
+from dasd_lab.base.presets import load_preset, plain, settings, vary
+from dasd_lab.base.storage import read_tensors, write_tensors
+from dasd_lab.commands.cli import main
 from dasd_lab.corpora.catalog import FolderCorpus
 from dasd_lab.corpora.visuals import Visuals
 from dasd_lab.evaluation.retrieval import evaluate, rank, retrieval_figures
-from dasd_lab.leccr.encoder import UNDESCRIBED, LECCRConfig
-from dasd_lab.leccr.texts import MultilingualText, TextConfig
-from dasd_lab.presets import load_preset, plain, settings, vary
+from dasd_lab.methods.leccr.encoder import UNDESCRIBED, LECCRConfig
+from dasd_lab.methods.leccr.texts import MultilingualText, TextConfig
+from dasd_lab.runs.loading import load_run
+from dasd_lab.runs.saved import save_method
 from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.search.gallery.views import view
-from dasd_lab.storage import read_tensors, write_tensors
-from dasd_lab.training.loading import load_run
 from dasd_lab.training.plan import plan
 from dasd_lab.training.recipes import columns_of, new_method, train, training_data
-from dasd_lab.training.saved import save_method
 from dasd_lab.training.source_model import train_source
 from dasd_lab.training.stages import Stage, needs_pictures
 

@@ -10,24 +10,24 @@ import torch
 import torch.nn.functional as F
 from parity import close
 
+from dasd_lab.base.presets import load_preset, settings, vary
 from dasd_lab.evaluation.retrieval import rank
 from dasd_lab.evaluation.tables import tables_of
-from dasd_lab.leccr.interaction import (
+from dasd_lab.methods.leccr.interaction import (
     InteractionConfig,
     VisionConfig,
     VisualSide,
     fused_scores,
     slot_scores,
 )
-from dasd_lab.leccr.slots import BlockConfig, SlotsConfig
-from dasd_lab.presets import load_preset, settings, vary
+from dasd_lab.methods.leccr.slots import BlockConfig, SlotsConfig
 from dasd_lab.training.losses import LOSSES
 from dasd_lab.training.matching import cosines, min_max, softened
 from dasd_lab.training.stages import Stage, stage_loss
 
 METHOD = "leccr"  # method of the cases
 # modules that compute the compared tensors
-COMPUTES = ("leccr.slots", "leccr.interaction", "training.matching")
+COMPUTES = ("methods.leccr.slots", "methods.leccr.interaction", "training.matching")
 BLOCK = {
     "attn.in.weight": "attention.in_proj_weight",
     "attn.in.bias": "attention.in_proj_bias",

@@ -70,12 +70,12 @@ def test_actions_are_pinned_by_commit(before, uses, pinned):
 
 
 def test_check_knows_each_module_and_suggests_names():
-    assert check.find_notebook("dasd.adapters") == ROOT / "nbs/3_methods/1_dasd/20_adapters.ipynb"
+    assert check.find_notebook("methods.dasd.adapters") == ROOT / "nbs/04_methods/1_dasd/20_adapters.ipynb"
     with pytest.raises(SystemExit, match="such as dasd.adapters"):
         check.find_notebook("dasd.adapter")
 
 
 def test_tests_of_a_module_are_those_that_use_its_names():
-    tests = check.tests_of("dasd.growing")
+    tests = check.tests_of("methods.dasd.growing")
     assert tests and all(t.startswith("tests/test_") and "::test_" in t for t in tests)
     assert not check.tests_of("explore.theme")

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from squares import FEW_WORDS, SOURCE, TINY, Squares
 
-from dasd_lab.contracts import Caption, LabError
+from dasd_lab.base.contracts import Caption, LabError
+from dasd_lab.base.presets import load_preset, vary
 from dasd_lab.corpora.catalog import Corpus
 from dasd_lab.corpora.division import Divided, check_division, divide, read_division, write_division
 from dasd_lab.corpora.visuals import visuals_from_array
@@ -17,8 +18,7 @@ from dasd_lab.evaluation.main_tables import measure
 from dasd_lab.evaluation.papers import PaperColumn
 from dasd_lab.evaluation.retrieval import available_origin, evaluate
 from dasd_lab.evaluation.selection import figures_on
-from dasd_lab.presets import load_preset, vary
-from dasd_lab.smalr.encoder import precomputed
+from dasd_lab.methods.smalr.encoder import precomputed
 from dasd_lab.training.recipes import new_method, training_data
 from dasd_lab.training.source_model import train_source
 

@@ -11,15 +11,15 @@ import torch
 from squares import FEW_WORDS, SOURCE, Squares
 
 from dasd_lab.backbone.towers import fingerprint
-from dasd_lab.contracts import METHODS, LabError, RetrievalMethod, method_class, register_method
-from dasd_lab.presets import list_presets, load_preset, vary
-from dasd_lab.smalr.vocabulary import WordVocabulary
-from dasd_lab.training.loading import load_run
+from dasd_lab.base.contracts import METHODS, LabError, RetrievalMethod, method_class, register_method
+from dasd_lab.base.presets import list_presets, load_preset, vary
+from dasd_lab.methods.smalr.vocabulary import WordVocabulary
+from dasd_lab.runs.loading import load_run
+from dasd_lab.runs.saved import load_method, own_state, save_method
 from dasd_lab.training.logging import loss_terms
 from dasd_lab.training.losses import IMAGE_FEATURES, LOSSES, loss, named
 from dasd_lab.training.picture_batches import PictureBatches
 from dasd_lab.training.recipes import batches_for, columns_of, new_method, scaled_stages, train, training_data
-from dasd_lab.training.saved import load_method, own_state, save_method
 from dasd_lab.training.source_model import train_source
 from dasd_lab.training.stages import needs_pictures, set_trainable, stage_loss
 from dasd_lab.training.steps import CriticTurn, open_stage, train_step

@@ -11,8 +11,8 @@ from test_flickr8k import joined_corpus
 
 from dasd_lab.backbone.retrieved import RetrievedCaptions, describe_by_retrieval
 from dasd_lab.backbone.towers import save_backbone
-from dasd_lab.cli import main
-from dasd_lab.contracts import LabError
+from dasd_lab.base.contracts import LabError
+from dasd_lab.commands.cli import main
 from dasd_lab.corpora.by_machine.translators import Translator
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.evaluation.fields import field_test, usual_fields

@@ -12,14 +12,14 @@ from fastapi.testclient import TestClient
 from served import draw, make, picture
 from squares import Squares
 
-from dasd_lab.cli import main
-from dasd_lab.contracts import LabError
+from dasd_lab.base.contracts import LabError
+from dasd_lab.base.presets import load_preset, required, vary
+from dasd_lab.base.storage import writable_folder, write_json
+from dasd_lab.commands.cli import main
 from dasd_lab.corpora.catalog import corpus_options, read_translations
 from dasd_lab.explore.ask.state import AskState
-from dasd_lab.presets import load_preset, required, vary
 from dasd_lab.serve.limits import ServiceSettings
 from dasd_lab.serve.service import gallery_app
-from dasd_lab.storage import writable_folder, write_json
 from dasd_lab.training import subprocess as subprocess_module
 from dasd_lab.training.recipes import train
 from dasd_lab.training.subprocess import TrainingProcess
@@ -99,8 +99,8 @@ def test_a_folder_that_cannot_be_written_is_refused_first(capsys, monkeypatch):
     def too_early(*_, **__):
         raise AssertionError("work before the folder was checked")
 
-    monkeypatch.setattr("dasd_lab.demo.load_corpus", too_early)
-    monkeypatch.setattr("dasd_lab.training.pretrained.Pretrained.from_run", too_early)
+    monkeypatch.setattr("dasd_lab.commands.demo.load_corpus", too_early)
+    monkeypatch.setattr("dasd_lab.runs.pretrained.Pretrained.from_run", too_early)
     assert NOT_WRITABLE in one_line(capsys, "demo", "--out", NOT_WRITABLE)
     assert NOT_WRITABLE in one_line(capsys, "publish", "pictograms", f"{NOT_WRITABLE}/model")
 
@@ -110,7 +110,7 @@ def test_an_error_of_the_system_is_one_line(capsys, monkeypatch, code):
     def failing(words):
         raise OSError(code, os.strerror(code), "results.csv")
 
-    monkeypatch.setattr("dasd_lab.cli.command_line", failing)
+    monkeypatch.setattr("dasd_lab.commands.cli.command_line", failing)
     message = one_line(capsys)
     assert "results.csv" in message and os.strerror(code) in message
 

@@ -5,11 +5,11 @@ from torch.nn.functional import cosine_similarity
 
 from dasd_lab.backbone import packaged
 from dasd_lab.backbone.multilingual_e5 import open_sentence_encoder
-from dasd_lab.cli import main
-from dasd_lab.contracts import LabError
+from dasd_lab.base.contracts import LabError
+from dasd_lab.commands.cli import main
 from dasd_lab.corpora.catalog import load_corpus
-from dasd_lab.training.loading import load_run
-from dasd_lab.training.shipped import MULTILINGUAL, shipped_run
+from dasd_lab.runs.loading import load_run
+from dasd_lab.runs.shipped import MULTILINGUAL, shipped_run
 
 COMPANION = f"photographs/{MULTILINGUAL}"
 pytestmark = pytest.mark.skipif(

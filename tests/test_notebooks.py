@@ -11,7 +11,7 @@ from execnb.shell import CaptureShell
 from nbdev.config import get_config
 from nbdev.doclinks import nbglob
 
-from dasd_lab.contracts import METHODS
+from dasd_lab.base.contracts import METHODS
 
 CONFIG = get_config()
 FOLDER = CONFIG.nbs_path

@@ -9,11 +9,11 @@ import torch
 from test_official_parity import rebuilt
 
 from dasd_lab.backbone.open_clip import clip_tokenizer
-from dasd_lab.cli import main
-from dasd_lab.contracts import LabError
-from dasd_lab.storage import read_tensors, read_weights
-from dasd_lab.training.exchange import export_official, import_official
-from dasd_lab.training.loading import load_run
+from dasd_lab.base.contracts import LabError
+from dasd_lab.base.storage import read_tensors, read_weights
+from dasd_lab.commands.cli import main
+from dasd_lab.runs.exchange import export_official, import_official
+from dasd_lab.runs.loading import load_run
 
 ENGLISH = clip_tokenizer()
 D = 64

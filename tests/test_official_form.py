@@ -7,11 +7,11 @@ import torch
 
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.backbone.towers import Backbone, build_clip
-from dasd_lab.dasd.encoder import DASD
-from dasd_lab.dasd.official import official_config
-from dasd_lab.presets import load_preset, settings
+from dasd_lab.base.presets import load_preset, settings
+from dasd_lab.methods.dasd.encoder import DASD
+from dasd_lab.methods.dasd.official import official_config
+from dasd_lab.runs.saved import load_method, save_method
 from dasd_lab.training.runs import Keeping, fit
-from dasd_lab.training.saved import load_method, save_method
 from dasd_lab.training.stages import CaptionBatches, Stage
 
 CAPTIONS = [

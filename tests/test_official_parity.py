@@ -17,11 +17,11 @@ from torch import nn
 
 from dasd_lab.backbone.open_clip import clip_tokenizer
 from dasd_lab.backbone.text_towers import at_end, attention
-from dasd_lab.dasd.official import (
+from dasd_lab.base.presets import load_preset, settings
+from dasd_lab.methods.dasd.official import (
     from_official,
     is_rounded,
 )
-from dasd_lab.presets import load_preset, settings
 from dasd_lab.training.losses import critic_loss, verdict
 from dasd_lab.training.optimizers import make_optimizers
 from dasd_lab.training.stages import Stage, learning_rate, set_trainable, stage_loss
@@ -30,9 +30,9 @@ from dasd_lab.training.steps import CriticTurn
 METHOD = "dasd"  # method of the cases
 # modules that compute the compared tensors
 COMPUTES = (
-    "dasd.disentangling",
-    "dasd.adapters",
-    "dasd.encoder",
+    "methods.dasd.disentangling",
+    "methods.dasd.adapters",
+    "methods.dasd.encoder",
     "dasd.official",
     "training.losses",
     "training.optimizers",

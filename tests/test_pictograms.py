@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from dasd_lab.contracts import LabError
+from dasd_lab.base.contracts import LabError
 from dasd_lab.corpora.catalog import caption_pairs, load_corpus
 from dasd_lab.pictograms import building
 from dasd_lab.pictograms.building import build_pictograms

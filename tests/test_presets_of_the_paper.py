@@ -13,13 +13,13 @@ from tokenizers import Tokenizer, models
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.backbone.towers import Backbone, build_clip, save_backbone
 from dasd_lab.backbone.weights import import_weights
-from dasd_lab.cli import main
-from dasd_lab.contracts import LabError, method_class
+from dasd_lab.base.contracts import LabError, method_class
+from dasd_lab.base.presets import list_presets, load_preset, plain, provenance, settings, vary
+from dasd_lab.base.storage import write_tensors
+from dasd_lab.commands.cli import main
 from dasd_lab.corpora.catalog import corpus_named
-from dasd_lab.dasd.encoder import DASDConfig
-from dasd_lab.dasd.official import official_config
-from dasd_lab.presets import list_presets, load_preset, plain, provenance, settings, vary
-from dasd_lab.storage import write_tensors
+from dasd_lab.methods.dasd.encoder import DASDConfig
+from dasd_lab.methods.dasd.official import official_config
 from dasd_lab.training import plan as plan_module
 from dasd_lab.training.parameters import (
     TowerConfig,

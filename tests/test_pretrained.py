@@ -25,17 +25,17 @@ from dasd_lab.backbone.open_clip import open_clip_backbone
 from dasd_lab.backbone.text_towers import build_clip
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.backbone.towers import save_backbone
-from dasd_lab.contracts import LabError, RetrievalMethod
+from dasd_lab.base.contracts import LabError, RetrievalMethod
+from dasd_lab.base.storage import sha256, write_json
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.corpora.visuals import Visuals
-from dasd_lab.dasd.encoder import DASD, DASDConfig
 from dasd_lab.evaluation.benchmarks import ClipView, MtebView, SentenceView
 from dasd_lab.evaluation.retrieval import CUTOFFS, evaluate
-from dasd_lab.storage import sha256, write_json
-from dasd_lab.training import pretrained
-from dasd_lab.training.pretrained import Pretrained
-from dasd_lab.training.saved import save_method
-from dasd_lab.training.shipped import shipped_run
+from dasd_lab.methods.dasd.encoder import DASD, DASDConfig
+from dasd_lab.runs import pretrained
+from dasd_lab.runs.pretrained import Pretrained
+from dasd_lab.runs.saved import save_method
+from dasd_lab.runs.shipped import shipped_run
 
 CAPTIONS = dict(
     de="Ein roter Hund am Strand.", zh="一只狗在海滩上。", ar="كلب على الشاطئ", en="A red dog on the beach."
@@ -357,7 +357,7 @@ def refuse(*args, **options):
 
 socket.getaddrinfo = socket.socket.connect = refuse
 import dasd_lab.evaluation.benchmarks
-import dasd_lab.training.pretrained
+import dasd_lab.runs.pretrained
 
 assert not {"mteb", "clip_benchmark", "sentence_transformers"} & set(sys.modules)
 """

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dasd_lab.storage import read_tensors
+from dasd_lab.base.storage import read_tensors
 
 HERE = Path(__file__).parent
 SCRIPT = """
@@ -31,7 +31,7 @@ def trained_run(out: str, options: dict) -> None:
     "The training of each process"
     from squares import TINY, Squares
 
-    from dasd_lab.presets import load_preset, vary
+    from dasd_lab.base.presets import load_preset, vary
     from dasd_lab.training.recipes import train
     from dasd_lab.training.runs import Keeping
     from dasd_lab.training.runtime import Runtime

@@ -11,13 +11,13 @@ import torch
 from PIL import Image
 from squares import COLOURS, SOURCE, TINY, WORDS
 
-from dasd_lab.contracts import LabError, RetrievalMethod
+from dasd_lab.base.contracts import LabError, RetrievalMethod
+from dasd_lab.base.presets import load_preset
 from dasd_lab.corpora.by_machine.splits import translate_split
 from dasd_lab.corpora.by_machine.translators import Translator
 from dasd_lab.corpora.catalog import caption_pairs, corpus_named, load_corpus
+from dasd_lab.corpora.leaks import refuse_trained_test_pictures
 from dasd_lab.corpora.published.cards import card, corpus_table, published_corpora, what_to_get
-from dasd_lab.corpora.published.leaks import refuse_trained_test_pictures
-from dasd_lab.presets import load_preset
 
 ROOT = Path(__file__).resolve().parents[1]
 REAL = Path(os.environ.get("DASD_LAB_SHARED") or ROOT.parent / "shared") / "data/multi30k"
@@ -287,7 +287,7 @@ class Vectors(RetrievalMethod):
 
 def test_a_thousand_test_images_are_a_mean_of_five_folds(tmp_path, capsys, monkeypatch):
     "`test_1k`: recalls of the five galleries, computed by hand, averaged"
-    from dasd_lab.cli import main
+    from dasd_lab.commands.cli import main
     from dasd_lab.evaluation.retrieval import METRICS, evaluate
 
     write(tmp_path / "dataset_coco.json", json.dumps(dict(images=[numbered(i) for i in range(5_000)])))
@@ -441,7 +441,7 @@ def test_a_preset_finds_its_corpus_and_trains(squares):
 
 def test_several_captions_per_image_are_all_scored(coco):
     "Recall by hand: each caption has the vector of an image, some of the wrong one"
-    from dasd_lab.contracts import RetrievalMethod
+    from dasd_lab.base.contracts import RetrievalMethod
     from dasd_lab.evaluation.retrieval import evaluate
 
     class Numbers(RetrievalMethod):
@@ -486,7 +486,7 @@ def test_a_dry_run_names_the_files(preset, files, tmp_path, monkeypatch):
 
 
 def test_in_the_shell(squares, capsys, monkeypatch, tmp_path):
-    from dasd_lab.cli import main
+    from dasd_lab.commands.cli import main
 
     assert main(["corpus", "info"]) == 0
     out = capsys.readouterr().out

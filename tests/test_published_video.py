@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from dasd_lab.contracts import LabError
+from dasd_lab.base.contracts import LabError
+from dasd_lab.base.presets import load_preset, vary
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.corpora.clips import even_places, read_clip
 from dasd_lab.evaluation.retrieval import evaluate
-from dasd_lab.presets import load_preset, vary
+from dasd_lab.runs.loading import load_run
+from dasd_lab.runs.shipped import shipped_run
 from dasd_lab.search.gallery.in_memory import Gallery
-from dasd_lab.training.loading import load_run
 from dasd_lab.training.recipes import train, training_data
-from dasd_lab.training.shipped import shipped_run
 
 CODECS = {".mp4": "libx264", ".webm": "libvpx-vp9"}
 # name → frames

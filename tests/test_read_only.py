@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from served import draw, make
 from test_processes import PROCESSES
 
-from dasd_lab.contracts import LabError
+from dasd_lab.base.contracts import LabError
 from dasd_lab.search.on_disk.importing import import_folder
 from dasd_lab.search.on_disk.places import gallery_run
 from dasd_lab.search.on_disk.stored import StoredGallery

@@ -12,9 +12,9 @@ from dasd_lab.backbone.features import stored_features
 from dasd_lab.backbone.image_networks import image_network_backbone
 from dasd_lab.backbone.store import read_plan
 from dasd_lab.backbone.weights import CATALOGUE
-from dasd_lab.contracts import LabError
-from dasd_lab.presets import load_preset, provenance, settings
-from dasd_lab.training.loading import load_run
+from dasd_lab.base.contracts import LabError
+from dasd_lab.base.presets import load_preset, provenance, settings
+from dasd_lab.runs.loading import load_run
 from dasd_lab.training.parameters import frozen_parameters, method_shapes, tower_config, tower_sizes
 from dasd_lab.training.plan import plan
 from dasd_lab.training.recipes import BackboneChoice, published_backbone, train

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from squares import SOURCE, TINY, Squares
 
-from dasd_lab.contracts import LabError
+from dasd_lab.base.contracts import LabError
 from dasd_lab.training.checkpoints import checkpoints
 from dasd_lab.training.recipes import train
 

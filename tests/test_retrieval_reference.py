@@ -7,7 +7,7 @@ import statistics
 import pytest
 import torch
 
-from dasd_lab.contracts import LabError
+from dasd_lab.base.contracts import LabError
 from dasd_lab.evaluation.retrieval import CUTOFFS, Ranks, gallery_slices, rank, retrieval_figures
 
 

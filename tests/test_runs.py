@@ -14,9 +14,9 @@ from squares import SOURCE, TINY, Squares
 from test_processes import PROCESSES
 from tqdm import tqdm
 
-from dasd_lab.cli import main
+from dasd_lab.commands.cli import main
+from dasd_lab.runs.loading import load_run
 from dasd_lab.training.checkpoints import Selection, checkpoints
-from dasd_lab.training.loading import load_run
 from dasd_lab.training.logging import read_progress
 from dasd_lab.training.recipes import resume, train
 from dasd_lab.training.runs import Keeping, Stopped
@@ -243,7 +243,7 @@ def test_the_log_is_written_to_tensorboard(backbone, tmp_path):
 
 def test_an_existing_folder_is_refused_for_other_settings(backbone, tmp_path):
     "Also if it was stopped before its first checkpoint: its backbone has been saved"
-    from dasd_lab.contracts import LabError
+    from dasd_lab.base.contracts import LabError
 
     class Enough(Exception):
         pass

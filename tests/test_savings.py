@@ -18,7 +18,7 @@ import train_step as bench_train
 from plain_step import PlainStep
 
 from dasd_lab.backbone.text_towers import at_end
-from dasd_lab.cli import main
+from dasd_lab.commands.cli import main
 from dasd_lab.training.advice import kept_bytes
 from dasd_lab.training.recipes import scaled_stages
 from dasd_lab.training.stages import length_batches, set_trainable

@@ -5,12 +5,12 @@ import os
 import subprocess
 import sys
 
-from dasd_lab.cli import main
+from dasd_lab.commands.cli import main
 from dasd_lab.corpora.catalog import load_corpus
 
 SEARCH = """
 import json, sys
-from dasd_lab.cli import main
+from dasd_lab.commands.cli import main
 code = main(sys.argv[1:])
 print("MODULES " + json.dumps(sorted({name.split(".")[0] for name in sys.modules})), file=sys.stderr)
 sys.exit(code)

@@ -27,14 +27,14 @@ from fastapi.testclient import TestClient
 from PIL import Image
 from served import COLOURS, Named, draw, make, picture, serving
 
+from dasd_lab.base.contracts import LabError
 from dasd_lab.commands import galleries
-from dasd_lab.contracts import LabError
+from dasd_lab.runs import loading
 from dasd_lab.search.on_disk.places import recorded_name
 from dasd_lab.search.on_disk.stored import StoredGallery
 from dasd_lab.serve import uploads
 from dasd_lab.serve.limits import ServiceSettings, cookie_of
 from dasd_lab.serve.service import gallery_app
-from dasd_lab.training import loading
 
 schemathesis = pytest.importorskip("schemathesis")
 from hypothesis import HealthCheck, given, settings
@@ -1083,10 +1083,10 @@ def test_the_built_in_gallery_is_made_for_each_embedding(tmp_path, drawn, monkey
 SERVE = """
 import sys
 from served import Named
-from dasd_lab.training import loading
+from dasd_lab.runs import loading
 loading.shipped_run = str
 loading.load_run = lambda run, images=True: Named()
-from dasd_lab.cli import main
+from dasd_lab.commands.cli import main
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -9,10 +9,10 @@ from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.evaluation.probes import adapter_spread, leakage, linear_probe
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.evaluation.short_queries import short_queries
+from dasd_lab.runs.loading import load_run
+from dasd_lab.runs.saved import load_method
+from dasd_lab.runs.shipped import shipped_run
 from dasd_lab.search.gallery.in_memory import Gallery
-from dasd_lab.training.loading import load_run
-from dasd_lab.training.saved import load_method
-from dasd_lab.training.shipped import shipped_run
 
 FOLDER = shipped_run()
 WEIGHTS = FOLDER.parent

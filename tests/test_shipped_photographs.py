@@ -11,17 +11,17 @@ import torch
 from PIL import Image, ImageColor
 from test_shown_queries import IMAGES, ROW, of_world
 
-from dasd_lab.cli import main
-from dasd_lab.contracts import LabError
+from dasd_lab.base.contracts import LabError
+from dasd_lab.base.storage import read_tensors
+from dasd_lab.commands.cli import main
 from dasd_lab.corpora.catalog import FolderCorpus, load_corpus
 from dasd_lab.evaluation.fields import field_figures
 from dasd_lab.evaluation.short_queries import short_queries
+from dasd_lab.runs.loading import load_run, words_of
+from dasd_lab.runs.shipped import shipped_run
 from dasd_lab.search.explain.slot_attention import read_slots
 from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.search.gallery.views import corpus_gallery
-from dasd_lab.storage import read_tensors
-from dasd_lab.training.loading import load_run, words_of
-from dasd_lab.training.shipped import shipped_run
 
 FOLDER = shipped_run("photographs")
 FLICKR8K = Path(os.environ.get("DASD_LAB_FLICKR8K") or Path(__file__).resolve().parents[2] / "shared/data/flickr8k")

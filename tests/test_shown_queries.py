@@ -13,8 +13,8 @@ import pytest
 
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.explore.workbench import WORLDS
+from dasd_lab.runs.loading import load_run
 from dasd_lab.search.gallery.views import corpus_gallery
-from dasd_lab.training.loading import load_run
 
 ROOT = Path(__file__).resolve().parents[1]
 NBS = ROOT / "nbs"

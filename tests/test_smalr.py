@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from squares import SOURCE, Squares
 
 from dasd_lab.backbone.towers import fingerprint
-from dasd_lab.contracts import LabError
+from dasd_lab.base.contracts import LabError
+from dasd_lab.runs.saved import load_method, own_state, save_method
 from dasd_lab.training.runs import Keeping, fit
-from dasd_lab.training.saved import load_method, own_state, save_method
 from dasd_lab.training.source_model import train_source
 from dasd_lab.training.stages import Stage, Term
 
@@ -45,7 +45,7 @@ def caption(meaning, language: str, k: int) -> str:
 @pytest.fixture(scope="module")
 def smalr():
     "The module of the encoder"
-    import dasd_lab.smalr.encoder as module
+    import dasd_lab.methods.smalr.encoder as module
 
     return module
 
@@ -77,8 +77,8 @@ class Planted:
 
 @pytest.fixture(scope="module")
 def words():
-    from dasd_lab.smalr.vectors import vectors_of
-    from dasd_lab.smalr.vocabulary import count_words
+    from dasd_lab.methods.smalr.vectors import vectors_of
+    from dasd_lab.methods.smalr.vocabulary import count_words
 
     return vectors_of(
         count_words({language: [caption(m, language, k) for m in MEANINGS for k in (0, 1)] for language in LANGUAGES}),
@@ -111,8 +111,8 @@ def method(smalr, config, backbone, words):
 
 def batches(method, B=24, S=2, steps=1):
     "stage → step → batch; the picture of a meaning is a fixed random vector"
-    from dasd_lab.smalr.branches import draw_masks
-    from dasd_lab.smalr.vocabulary import pad_rows
+    from dasd_lab.methods.smalr.branches import draw_masks
+    from dasd_lab.methods.smalr.vocabulary import pad_rows
 
     ids = torch.stack(
         [

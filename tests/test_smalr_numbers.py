@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dasd_lab.evaluation.retrieval import rank
-from dasd_lab.smalr.objectives import nearest_wrong, ranking, violation
+from dasd_lab.methods.smalr.objectives import nearest_wrong, ranking, violation
 from dasd_lab.training.triplets import image_sentence, masked_language, neighbourhood
 
 # rows pictures, columns captions, one each

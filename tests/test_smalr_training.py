@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from squares import COLOURS, FEW_WORDS, SOURCE, Squares
 
-from dasd_lab.contracts import LabError
-from dasd_lab.presets import load_preset, vary
+from dasd_lab.base.contracts import LabError
+from dasd_lab.base.presets import load_preset, vary
 from dasd_lab.training import runs
 from dasd_lab.training.checkpoints import checkpoints
 from dasd_lab.training.recipes import train, training_data

@@ -17,7 +17,7 @@ import pytest
 from squares import SOURCE, TINY, Squares
 from test_processes import PROCESSES, launch
 
-from dasd_lab.contracts import LabError
+from dasd_lab.base.contracts import LabError
 from dasd_lab.training.checkpoints import checkpoints
 from dasd_lab.training.logging import read_progress
 

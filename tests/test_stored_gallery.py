@@ -19,10 +19,13 @@ from PIL.PngImagePlugin import PngInfo
 
 from dasd_lab.backbone.preprocessing import Preprocessing
 from dasd_lab.backbone.towers import load_backbone
-from dasd_lab.contracts import LabError
+from dasd_lab.base.contracts import LabError
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.evaluation.retrieval import split_columns
 from dasd_lab.pictograms.gloss import GlossTranslator
+from dasd_lab.runs.loading import load_run
+from dasd_lab.runs.saved import load_method
+from dasd_lab.runs.shipped import shipped_run
 from dasd_lab.search.explain.consistent_queries import Consistent
 from dasd_lab.search.gallery import reading
 from dasd_lab.search.gallery.in_memory import Gallery, caption_features
@@ -31,9 +34,6 @@ from dasd_lab.search.on_disk.duplicates import near_duplicates
 from dasd_lab.search.on_disk.importing import failures, import_folder
 from dasd_lab.search.on_disk.lance import LanceEngine
 from dasd_lab.search.on_disk.stored import StoredGallery, embedding_name
-from dasd_lab.training.loading import load_run
-from dasd_lab.training.saved import load_method
-from dasd_lab.training.shipped import shipped_run
 
 KILLS = int(os.environ.get("SOAK", "2"))
 LANGUAGES = "de", "fr", "cs", "zh", "ja", "ar"

@@ -9,9 +9,10 @@ import torch
 from squares import FEW_WORDS, SOURCE, TINY, Squares
 
 from dasd_lab.backbone.towers import save_backbone
-from dasd_lab.cli import main
+from dasd_lab.base.contracts import LabError
+from dasd_lab.base.presets import load_preset, vary
+from dasd_lab.commands.cli import main
 from dasd_lab.commands.tables import _run_name
-from dasd_lab.contracts import LabError
 from dasd_lab.corpora.visuals import visuals_from_array
 from dasd_lab.evaluation import studies, tables
 from dasd_lab.evaluation.main_tables import MAIN_TABLES, measure
@@ -19,8 +20,7 @@ from dasd_lab.evaluation.papers import PAPERS, PaperColumn, paper_tables
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.evaluation.studies import read_runs
 from dasd_lab.evaluation.tables import TABLES, run_table, skipping
-from dasd_lab.presets import load_preset, vary
-from dasd_lab.training.loading import load_run
+from dasd_lab.runs.loading import load_run
 from dasd_lab.training.recipes import train
 from dasd_lab.training.source_model import train_source
 

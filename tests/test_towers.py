@@ -17,10 +17,10 @@ from dasd_lab.backbone.text_towers import ClipText, build_clip
 from dasd_lab.backbone.tokens import CaptionTokenizer, train_tokenizer
 from dasd_lab.backbone.towers import Backbone, build, driving_error, fingerprint, load_backbone, save_backbone, verified
 from dasd_lab.backbone.transformers import dual_stream_backbone, transformers_backbone
-from dasd_lab.contracts import LabError
-from dasd_lab.dasd.adapters import AdapterConfig
-from dasd_lab.dasd.disentangling import DisentanglerConfig
-from dasd_lab.dasd.encoder import DASD, DASDConfig, StaticAdapter, StaticAdapterConfig
+from dasd_lab.base.contracts import LabError
+from dasd_lab.methods.dasd.adapters import AdapterConfig
+from dasd_lab.methods.dasd.disentangling import DisentanglerConfig
+from dasd_lab.methods.dasd.encoder import DASD, DASDConfig, StaticAdapter, StaticAdapterConfig
 from dasd_lab.training.parameters import frozen_parameters, tower_config, tower_sizes
 
 CAPTIONS = [

@@ -9,14 +9,14 @@ from PIL import Image
 from squares import COLOURS, SOURCE, TINY, Squares
 
 from dasd_lab.backbone.towers import save_backbone
-from dasd_lab.cli import main
+from dasd_lab.base.presets import vary
+from dasd_lab.base.storage import write_json
+from dasd_lab.commands.cli import main
 from dasd_lab.commands.galleries import open_gallery
 from dasd_lab.corpora.by_machine.engines import Apertium
-from dasd_lab.presets import vary
+from dasd_lab.runs.loading import load_run
 from dasd_lab.serve.limits import ServiceSettings
 from dasd_lab.serve.service import gallery_app
-from dasd_lab.storage import write_json
-from dasd_lab.training.loading import load_run
 from dasd_lab.training.source_model import train_source
 
 SPLITS = dict(train=("train", 12), validation=("val", 3), test=("test_2016_flickr", 3))

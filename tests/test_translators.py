@@ -14,8 +14,8 @@ import torch
 from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from dasd_lab.cli import main
-from dasd_lab.contracts import LabError
+from dasd_lab.base.contracts import LabError
+from dasd_lab.commands.cli import main
 from dasd_lab.corpora.by_machine.engines import APERTIUM_INSTALL, NLLB, Apertium, Seq2Seq, open_translator
 from dasd_lab.corpora.by_machine.splits import translate_split
 from dasd_lab.corpora.by_machine.translators import TranslationCache, Translator, translations

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from test_gallery import Colours, plain
 
 from dasd_lab.backbone.tokens import train_tokenizer
+from dasd_lab.base.contracts import LabError
 from dasd_lab.commands.arguments import text_table
-from dasd_lab.contracts import LabError
 from dasd_lab.corpora.by_machine.quality import filter_translations
 from dasd_lab.corpora.captions import (
     clean_text,
@@ -20,11 +20,11 @@ from dasd_lab.corpora.captions import (
 )
 from dasd_lab.corpora.languages import language_code
 from dasd_lab.corpora.own.parallel import read_parallel
+from dasd_lab.methods.smalr.vocabulary import caption_words
 from dasd_lab.pictograms.gloss import to_english
 from dasd_lab.search.cleaning import clean_query
 from dasd_lab.search.explain.contributions import word_spans
 from dasd_lab.search.gallery.in_memory import Gallery
-from dasd_lab.smalr.vocabulary import caption_words
 
 TANGUT = "\U00017000"  # Python 3.11 has no name of its letters
 LANGUAGES = "en", "de", "zh", "ja", "ar", "ru"

@@ -18,13 +18,13 @@ from dasd_lab.backbone.token_vectors import (
 from dasd_lab.backbone.tokens import CaptionTokenizer, train_tokenizer
 from dasd_lab.backbone.towers import Backbone, build_clip
 from dasd_lab.backbone.weights import CATALOGUE, find_weights, import_weights
-from dasd_lab.cli import main
-from dasd_lab.contracts import LabError
+from dasd_lab.base.contracts import LabError
+from dasd_lab.commands.cli import main
 from dasd_lab.corpora.catalog import load_corpus
-from dasd_lab.dasd.adapters import AdapterConfig
-from dasd_lab.dasd.disentangling import DisentanglerConfig
-from dasd_lab.dasd.encoder import DASD, DASDConfig
-from dasd_lab.dasd.growing import cut_method, extended
+from dasd_lab.methods.dasd.adapters import AdapterConfig
+from dasd_lab.methods.dasd.disentangling import DisentanglerConfig
+from dasd_lab.methods.dasd.encoder import DASD, DASDConfig
+from dasd_lab.methods.dasd.growing import cut_method, extended
 
 LANGUAGES = "de", "fr", "cs", "zh", "ja", "ar"
 SPECIAL = dict(

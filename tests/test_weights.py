@@ -12,9 +12,9 @@ import torch
 from huggingface_hub import constants
 
 from dasd_lab.backbone.weights import CATALOGUE, Weights, find_weights, get_weights, list_weights
-from dasd_lab.cli import main
-from dasd_lab.contracts import LabError
-from dasd_lab.storage import write_tensors
+from dasd_lab.base.contracts import LabError
+from dasd_lab.base.storage import write_tensors
+from dasd_lab.commands.cli import main
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

@@ -20,10 +20,10 @@ from pathlib import Path
 import pytest
 from served import draw
 
+from dasd_lab.base.presets import load_preset, vary
+from dasd_lab.base.storage import write_json
 from dasd_lab.pictograms.building import build_pictograms
 from dasd_lab.pictograms.scenes import ScenesSpec
-from dasd_lab.presets import load_preset, vary
-from dasd_lab.storage import write_json
 
 ROOT = Path(__file__).resolve().parents[1]
 MEGABYTE = 1e6

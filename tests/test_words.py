@@ -10,11 +10,15 @@ import test_consistency
 import torch
 from test_consistency import ByColour, Few
 
-from dasd_lab.contracts import LabError
+from dasd_lab.base.contracts import LabError
 from dasd_lab.corpora.by_machine.builtin_translators import FirstOf, is_oracle, translators_for
 from dasd_lab.explore.words import figures as f
 from dasd_lab.explore.words.panel import Words
 from dasd_lab.explore.workbench import Workbench
+from dasd_lab.methods.smalr.consistency import LearnedConsistency
+from dasd_lab.methods.smalr.encoder import SMALR, SMALRConfig, precomputed
+from dasd_lab.methods.smalr.latent import LatentConfig
+from dasd_lab.methods.smalr.vocabulary import WordVocabulary
 from dasd_lab.search.explain.consistent_queries import Consistent
 from dasd_lab.search.explain.rankings import learn_combination, moves, rank_table, rankings
 from dasd_lab.search.explain.shared_words import (
@@ -29,10 +33,6 @@ from dasd_lab.search.explain.shared_words import (
     with_words,
 )
 from dasd_lab.search.gallery.in_memory import Gallery
-from dasd_lab.smalr.consistency import LearnedConsistency
-from dasd_lab.smalr.encoder import SMALR, SMALRConfig, precomputed
-from dasd_lab.smalr.latent import LatentConfig
-from dasd_lab.smalr.vocabulary import WordVocabulary
 
 # fixtures
 backbone = test_consistency.backbone

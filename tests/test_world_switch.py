@@ -8,18 +8,19 @@ import torch
 from PIL import Image
 from squares import COLOURS, TINY, Squares
 
-from dasd_lab import cli
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.backbone.towers import Backbone, build, save_backbone
-from dasd_lab.contracts import LabError
+from dasd_lab.base.contracts import LabError
+from dasd_lab.commands import cli
 from dasd_lab.explore import pictures, workbench
 from dasd_lab.explore.app import EXPLORERS, App
 from dasd_lab.explore.controls import WorldSwitch
 from dasd_lab.explore.styles.state import StylesState
 from dasd_lab.explore.workbench import WORLDS, first_world, open_worlds, world_workbench
+from dasd_lab.runs import shipped
+from dasd_lab.runs.saved import save_method
 from dasd_lab.search.on_disk.places import gallery_run, own_galleries
-from dasd_lab.training import recipes, shipped
-from dasd_lab.training.saved import save_method
+from dasd_lab.training import recipes
 
 SHIPPED = recipes.shipped_run()
 pytestmark = pytest.mark.skipif(not (SHIPPED / "card.json").is_file(), reason=f"no trained run in {SHIPPED}")

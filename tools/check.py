@@ -84,5 +84,5 @@ def main(module: str) -> int:
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("Expected a module, such as: make check M=dasd.adapters")
+        sys.exit("Expected a module, such as: make check M=methods.dasd.adapters")
     sys.exit(main(sys.argv[1]))

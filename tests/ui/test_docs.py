@@ -58,7 +58,7 @@ def test_pages_fit_the_window_and_load_nothing_from_elsewhere(site, page, opened
 @pytest.mark.parametrize(
     "query,wanted",
     [
-        ("DynamicAdapter", "dasd_lab.dasd.adapters.html"),
+        ("DynamicAdapter", "dasd_lab.methods.dasd.adapters.html"),
         ("Install", "pages/install.html"),
         ("adversarial", "pages/glossary.html"),
     ],
@@ -96,7 +96,7 @@ def test_formulas_are_drawn(page, opened):
 def test_an_equation_leads_to_its_function(page, opened):
     opened("pages/equations")
     page.locator("a", has_text="DynamicAdapter.forward").first.click()
-    page.wait_for_url("**/dasd_lab.dasd.adapters.html#dasd_lab.dasd.adapters.DynamicAdapter.forward")
+    page.wait_for_url("**/dasd_lab.methods.dasd.adapters.html#dasd_lab.methods.dasd.adapters.DynamicAdapter.forward")
 
 
 def test_queries_from_right_to_left_are_laid_out_so(page, opened):

@@ -4,7 +4,7 @@ import pytest
 from conftest import open_guide, settle, shoot
 
 from dasd_lab.explore.workbench import SHIPPED
-from dasd_lab.training.shipped import shipped_run
+from dasd_lab.runs.shipped import shipped_run
 
 pytestmark = pytest.mark.skipif(
     not (shipped_run() / SHIPPED["LECCR"]).is_dir(), reason=f"no LECCR run in {shipped_run()}"

@@ -3,7 +3,7 @@
 import pytest
 from conftest import shoot
 
-from dasd_lab.training.shipped import shipped_runs
+from dasd_lab.runs.shipped import shipped_runs
 
 pytestmark = pytest.mark.skipif("photographs" not in shipped_runs(), reason="no model for photographs")
 FIRST_IDS = """suffix => {

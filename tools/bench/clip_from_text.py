@@ -25,10 +25,10 @@ from dasd_lab.backbone.open_clip import registry_config
 from dasd_lab.backbone.text_towers import build_clip
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.backbone.weights import CATALOGUE, import_weights
-from dasd_lab.cli import main
+from dasd_lab.base.presets import load_preset
+from dasd_lab.base.storage import sha256, write_tensors
+from dasd_lab.commands.cli import main
 from dasd_lab.corpora.own.parallel import read_parallel
-from dasd_lab.presets import load_preset
-from dasd_lab.storage import sha256, write_tensors
 from dasd_lab.training import runs
 
 PRESET = "dasd.clip_from_text"

@@ -20,7 +20,7 @@ import torch
 from measuring import arguments, in_turn, keep, ratio, shown
 
 from dasd_lab.backbone.towers import attention, build_clip
-from dasd_lab.presets import load_preset, vary
+from dasd_lab.base.presets import load_preset, vary
 from dasd_lab.training.advice import kept_bytes, random_batch, random_method, state_bytes
 from dasd_lab.training.optimizers import make_optimizers
 from dasd_lab.training.parameters import tower_config

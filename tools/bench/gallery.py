@@ -33,15 +33,15 @@ from measuring import in_turn
 from PIL import Image
 from tqdm.auto import tqdm
 
-from dasd_lab.contracts import RetrievalMethod
+from dasd_lab.base.contracts import RetrievalMethod
+from dasd_lab.base.storage import write_json
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.evaluation.retrieval import split_columns
+from dasd_lab.runs.loading import load_run
+from dasd_lab.runs.shipped import shipped_run
 from dasd_lab.search.gallery.in_memory import caption_features
 from dasd_lab.search.on_disk.stored import StoredGallery
 from dasd_lab.search.on_disk.thumbnails import StoredThumbnails
-from dasd_lab.storage import write_json
-from dasd_lab.training.loading import load_run
-from dasd_lab.training.shipped import shipped_run
 
 ROOT = Path(__file__).resolve().parents[2]
 WIDTH = 512

@@ -36,8 +36,8 @@ from train_step import LANGUAGES, TINY, caption_lengths, compared_preset, method
 
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.backbone.towers import attention, build_clip
+from dasd_lab.base.storage import write_json
 from dasd_lab.commands.arguments import text_table
-from dasd_lab.storage import write_json
 from dasd_lab.training.graphs import Recorder
 from dasd_lab.training.optimizers import make_optimizers
 from dasd_lab.training.parameters import tower_config

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import torch
 
+from dasd_lab.base.storage import write_json
 from dasd_lab.commands.arguments import text_table
-from dasd_lab.storage import write_json
 
 
 def arguments(doc: str, rounds: int = 7, **options: dict) -> argparse.Namespace:  # option → keywords of argparse

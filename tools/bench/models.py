@@ -14,8 +14,8 @@ from measuring import arguments, in_turn, keep
 from dasd_lab.backbone.open_clip import ENCODERS, registry_config
 from dasd_lab.backbone.towers import build
 from dasd_lab.backbone.weights import CATALOGUE, two_towers
-from dasd_lab.multilingual import Multilingual
-from dasd_lab.training.loading import load_run
+from dasd_lab.methods.baselines.multilingual import Multilingual
+from dasd_lab.runs.loading import load_run
 
 QUERY = "zwei Hunde rennen durch den Schnee"
 QUERY_TOKENS = 12  # of a catalogue's model that need not read its whole context

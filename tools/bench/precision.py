@@ -34,17 +34,17 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from dasd_lab.backbone.text_towers import native_bf16
 from dasd_lab.backbone.towers import load_backbone
+from dasd_lab.base.presets import load_preset, vary
+from dasd_lab.base.storage import write_json
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.corpora.visuals import read_picture
 from dasd_lab.evaluation.fields import caption_positives, field_test
 from dasd_lab.evaluation.retrieval import evaluate, evaluating, rank, retrieval_figures
-from dasd_lab.presets import load_preset, vary
-from dasd_lab.storage import write_json
+from dasd_lab.runs.loading import load_run
+from dasd_lab.runs.shipped import shipped_run
 from dasd_lab.training.advice import random_batch
-from dasd_lab.training.loading import load_run
 from dasd_lab.training.recipes import scaled_stages, train, training_data
 from dasd_lab.training.runtime import Runtime, Worker
-from dasd_lab.training.shipped import shipped_run
 from dasd_lab.training.steps import open_stage, train_step
 
 PRECISIONS = "float32", "bf16"

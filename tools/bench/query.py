@@ -14,7 +14,7 @@ from measuring import arguments, in_turn, keep, ratio
 
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.backbone.towers import Backbone, attention, build_clip
-from dasd_lab.dasd.encoder import DASD, DASDConfig, StaticAdapter, StaticAdapterConfig
+from dasd_lab.methods.dasd.encoder import DASD, DASDConfig, StaticAdapter, StaticAdapterConfig
 
 VOCABULARY = 1000
 SIZES = {

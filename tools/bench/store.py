@@ -21,9 +21,9 @@ from measuring import arguments, in_turn, keep, ratio, seconds
 from dasd_lab.backbone.encoding import encode_shards
 from dasd_lab.backbone.store import StorePlan, agree, checksum, finish_store, open_store
 from dasd_lab.backbone.towers import load_backbone
+from dasd_lab.base.storage import write_json, write_tensors
 from dasd_lab.corpora.catalog import load_corpus
-from dasd_lab.storage import write_json, write_tensors
-from dasd_lab.training.shipped import shipped_run
+from dasd_lab.runs.shipped import shipped_run
 
 
 def compared(first, second, rows, rounds: int, clock=time.perf_counter) -> tuple[float, float, dict]:

@@ -30,7 +30,7 @@ from measuring import arguments, keep, ratio
 from plain_step import CONTEXT, PlainStep
 
 from dasd_lab.backbone.towers import attention
-from dasd_lab.presets import load_preset, vary
+from dasd_lab.base.presets import load_preset, vary
 from dasd_lab.training.advice import random_method
 from dasd_lab.training.optimizers import make_optimizers
 from dasd_lab.training.parameters import TowerConfig, tower_config

@@ -110,7 +110,7 @@ def training(folder: Path) -> subprocess.Popen:
 def main(n: int, out: Path) -> None:
     from playwright.sync_api import sync_playwright
 
-    from dasd_lab.storage import write_json
+    from dasd_lab.base.storage import write_json
 
     texts = queries(2 * n + 5)
     home = Path(tempfile.mkdtemp())

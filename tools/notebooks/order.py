@@ -17,7 +17,7 @@ def sources(notebook: Path) -> list[str]:
 
 def place(
     notebook: Path,  # below nbs/
-) -> tuple[int, ...]:  # the numbers along its path: `3_methods/1_dasd/20_adapters.ipynb` → (3, 1, 20)
+) -> tuple[int, ...]:  # the numbers along its path: `04_methods/1_dasd/20_adapters.ipynb` → (3, 1, 20)
     "Place of a notebook in the order"
     return tuple(int(NUMBERED.match(part)[1]) for part in notebook.parts)
 

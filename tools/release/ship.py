@@ -29,16 +29,18 @@ from dasd_lab.backbone.features import FrozenFeatures, frozen_features, store_in
 from dasd_lab.backbone.named_words import learn_words, load_words
 from dasd_lab.backbone.retrieved import describe_by_retrieval
 from dasd_lab.backbone.towers import Backbone, load_backbone, save_backbone
-from dasd_lab.contracts import LabError, RetrievalMethod
+from dasd_lab.base.contracts import LabError, RetrievalMethod
+from dasd_lab.base.presets import load_preset, vary
+from dasd_lab.base.storage import whole_folder, write_json
 from dasd_lab.corpora.catalog import CaptionPairs, corpus_named, load_corpus
 from dasd_lab.evaluation.fields import field_figures, usual_fields
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.evaluation.short_queries import short_queries
-from dasd_lab.multilingual import Multilingual, MultilingualConfig
-from dasd_lab.presets import load_preset, vary
+from dasd_lab.methods.baselines.multilingual import Multilingual, MultilingualConfig
+from dasd_lab.runs.saved import load_method, own_state, save_method
+from dasd_lab.runs.shipped import MULTILINGUAL
 from dasd_lab.search.calibrating import calibrate
 from dasd_lab.search.doubt import save_calibration
-from dasd_lab.storage import whole_folder, write_json
 from dasd_lab.training.recipes import (
     VERSIONS,
     Run,
@@ -50,8 +52,6 @@ from dasd_lab.training.recipes import (
     training_data,
 )
 from dasd_lab.training.runtime import Runtime
-from dasd_lab.training.saved import load_method, own_state, save_method
-from dasd_lab.training.shipped import MULTILINGUAL
 
 ROOT = Path(__file__).resolve().parents[2]
 WEIGHTS = ROOT / "data/weights"

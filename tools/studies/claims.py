@@ -23,11 +23,11 @@ from types import SimpleNamespace
 from common import RESULTS, ROOT, options
 
 from dasd_lab.backbone.opening import open_backbone
+from dasd_lab.base.presets import load_preset, vary
 from dasd_lab.commands.arguments import named_folder, open_corpus
 from dasd_lab.evaluation.studies import StudyData, read_runs, run_study
 from dasd_lab.evaluation.tables import TABLES, Table, TableRow, TableRuns, without
-from dasd_lab.presets import load_preset, vary
-from dasd_lab.training.shipped import run_for
+from dasd_lab.runs.shipped import run_for
 
 RATES = RESULTS / "rates"
 CORPORA = dict(

@@ -10,8 +10,8 @@ from tqdm import tqdm
 
 from dasd_lab.backbone.towers import Backbone
 from dasd_lab.backbone.transformers import dual_stream_backbone
+from dasd_lab.base.storage import read_tensors, write_tensors
 from dasd_lab.corpora.catalog import Corpus
-from dasd_lab.storage import read_tensors, write_tensors
 from dasd_lab.training.projections import Unprojected, unprojected
 
 ROOT = Path(__file__).resolve().parents[2]

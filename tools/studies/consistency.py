@@ -14,14 +14,14 @@ from functools import partial
 from common import RESULTS, options
 
 from dasd_lab.backbone.towers import fingerprint
+from dasd_lab.base.storage import write_json
 from dasd_lab.commands.studies import compare_translations
 from dasd_lab.corpora.by_machine.builtin_translators import ReferenceTranslator, SceneTranslator
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.evaluation.retrieval import evaluate
+from dasd_lab.methods.baselines.translated import TranslatedQueries
 from dasd_lab.pictograms.gloss import GlossTranslator, to_english
-from dasd_lab.storage import write_json
-from dasd_lab.training.loading import load_run
-from dasd_lab.translated import TranslatedQueries
+from dasd_lab.runs.loading import load_run
 
 FIGURES = "mean_recall", "text_to_image_R@1", "image_to_text_R@1"
 

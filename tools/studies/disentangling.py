@@ -19,17 +19,17 @@ from common import RESULTS, ROOT, options
 from dasd_lab.backbone.features import frozen_features, store_in
 from dasd_lab.backbone.text_towers import precision_used
 from dasd_lab.backbone.towers import Backbone, load_backbone
-from dasd_lab.contracts import RetrievalMethod
+from dasd_lab.base.contracts import RetrievalMethod
+from dasd_lab.base.presets import load_preset
 from dasd_lab.corpora.catalog import Corpus, corpus_named
 from dasd_lab.evaluation.expression_groups import expression_groups
 from dasd_lab.evaluation.fields import field_figures
 from dasd_lab.evaluation.probes import adapter_spread, cluster_agreement, content_probe, leakage, linear_probe
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.evaluation.studies import run_study
-from dasd_lab.presets import load_preset
+from dasd_lab.runs.saved import own_state
 from dasd_lab.training.recipes import train, training_data
 from dasd_lab.training.runtime import Runtime
-from dasd_lab.training.saved import own_state
 
 FEATURES = dict(pictograms=ROOT / "runs/pictograms/features", photographs=ROOT / "runs/flickr8k/features")
 STYLES = ("quantifier_object", "location_object", "quantifier_modifier_object", "event_supplement")

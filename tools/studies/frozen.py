@@ -13,8 +13,8 @@ from dasd_lab.backbone.towers import fingerprint, load_backbone
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.evaluation.studies import run_study
-from dasd_lab.frozen import Frozen, FrozenConfig
-from dasd_lab.training.shipped import shipped_run
+from dasd_lab.methods.baselines.frozen import Frozen, FrozenConfig
+from dasd_lab.runs.shipped import shipped_run
 
 LANGUAGES = ("de", "fr", "cs", "zh", "ja", "es", "ar")
 

@@ -7,11 +7,11 @@ from common import RESULTS as FOLDER
 from common import ROOT, options
 
 from dasd_lab.backbone.towers import load_backbone
+from dasd_lab.base.storage import write_json
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.evaluation.retrieval import Results, evaluate
+from dasd_lab.methods.baselines.translated import TranslatedQueries
 from dasd_lab.pictograms.gloss import gloss_languages, to_english
-from dasd_lab.storage import write_json
-from dasd_lab.translated import TranslatedQueries
 
 RESULTS = FOLDER / "gloss.json"
 

@@ -23,7 +23,8 @@ import torch
 from common import RESULTS, ROOT, encoded, options, photo_backbone, slowly
 
 from dasd_lab.backbone.towers import Backbone, fingerprint
-from dasd_lab.contracts import LabError, RetrievalMethod
+from dasd_lab.base.contracts import LabError, RetrievalMethod
+from dasd_lab.base.presets import load_preset, vary
 from dasd_lab.corpora.catalog import Corpus, caption_pairs, load_corpus
 from dasd_lab.corpora.division import Divided, divide, read_division, write_division
 from dasd_lab.corpora.visuals import Visuals
@@ -31,8 +32,7 @@ from dasd_lab.evaluation.languages import language_figures, needs
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.evaluation.studies import run_study
 from dasd_lab.evaluation.tables import terms
-from dasd_lab.frozen import Frozen, FrozenConfig
-from dasd_lab.presets import load_preset, vary
+from dasd_lab.methods.baselines.frozen import Frozen, FrozenConfig
 from dasd_lab.training.checkpoints import Selection
 from dasd_lab.training.projections import Unprojected, projected, train_projections
 from dasd_lab.training.recipes import Run, TrainingData, train

@@ -16,9 +16,9 @@ import numpy as np
 from common import RESULTS, options
 from sklearn.feature_extraction.text import TfidfVectorizer
 
+from dasd_lab.base.storage import write_json
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.corpora.published.flickr8k import Flickr8k
-from dasd_lab.storage import write_json
 
 SAMPLE = 9_000  # words among which distinct ones are counted
 # field → training field of its language, whose words it may share

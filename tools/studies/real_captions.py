@@ -33,12 +33,12 @@ from common import RESULTS, ROOT, options, slowly
 from dasd_lab.backbone.text_towers import precision_used
 from dasd_lab.backbone.towers import Backbone
 from dasd_lab.backbone.transformers import dual_stream_backbone
-from dasd_lab.contracts import RetrievalMethod
+from dasd_lab.base.contracts import RetrievalMethod
+from dasd_lab.base.presets import load_preset, vary
 from dasd_lab.corpora.own.parallel import Pair
 from dasd_lab.evaluation.held_out import HeldOut, held_out_figures
 from dasd_lab.evaluation.studies import own_parameters, run_study
-from dasd_lab.frozen import Frozen, FrozenConfig
-from dasd_lab.presets import load_preset, vary
+from dasd_lab.methods.baselines.frozen import Frozen, FrozenConfig
 from dasd_lab.training.recipes import Run, TrainingData, parallel_data, train
 from dasd_lab.training.runtime import Runtime
 

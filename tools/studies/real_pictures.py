@@ -16,13 +16,13 @@ from itertools import product
 import numpy as np
 from common import RESULTS, ROOT, encoded, options, photo_backbone, slowly
 
-from dasd_lab.contracts import RetrievalMethod
+from dasd_lab.base.contracts import RetrievalMethod
+from dasd_lab.base.presets import load_preset, vary
 from dasd_lab.corpora.catalog import CaptionPairs, Corpus, caption_pairs, load_corpus
 from dasd_lab.corpora.visuals import Visuals
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.evaluation.studies import run_study
-from dasd_lab.frozen import Frozen, FrozenConfig
-from dasd_lab.presets import load_preset, vary
+from dasd_lab.methods.baselines.frozen import Frozen, FrozenConfig
 from dasd_lab.training.projections import projected, train_projections
 from dasd_lab.training.recipes import TrainingData, train
 

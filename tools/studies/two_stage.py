@@ -16,11 +16,11 @@ from common import RESULTS, options
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from dasd_lab.contracts import cosine_scores
+from dasd_lab.base.contracts import cosine_scores
+from dasd_lab.base.storage import write_json
 from dasd_lab.corpora.catalog import load_corpus
+from dasd_lab.runs.loading import load_run
 from dasd_lab.search.gallery.in_memory import Gallery
-from dasd_lab.storage import write_json
-from dasd_lab.training.loading import load_run
 
 HEADS = 50, 100, 200, 500, 1000, 2000, 5000
 K = 10
