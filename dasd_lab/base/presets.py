@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 from .foundation import LabError, closest, expect, unknown_name
 

@@ -113,8 +113,8 @@ def encode_features(
 ) -> None:
     """Encode a corpus with the frozen towers into a feature store; resumes when rerun
 
-    For several processes, run `torchrun --nproc-per-node N -m dasd_lab.commands.cli features …`, or the same command with --rank
-    and --world-size in each. The folder is printed when the store is complete."""
+    For several processes, run `torchrun --nproc-per-node N -m dasd_lab.commands.cli features …`, or the same command
+    with --rank and --world-size in each. The folder is printed when the store is complete."""
     only_one(merge=merge, check=check)
     if check:
         _report_store(check, check=True)

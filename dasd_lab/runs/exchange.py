@@ -31,9 +31,8 @@ from dasd_lab.base.storage import (
 )
 from ..methods.dasd.official import OfficialReport, from_official, to_official, write_official
 from .loading import IMPORTED, load_run
-from .saved import own_state, save_method
+from .saved import VERSIONS, own_state, save_method
 from .shipped import run_folder
-from ..training.recipes import VERSIONS
 
 # %% ../../nbs/05_runs/50_exchange.ipynb #9bdc78d0
 def _keep_official(folder: Path, state: dict[str, Tensor], report: OfficialReport) -> None:
