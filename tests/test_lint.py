@@ -71,7 +71,7 @@ def test_actions_are_pinned_by_commit(before, uses, pinned):
 
 def test_check_knows_each_module_and_suggests_names():
     assert check.find_notebook("methods.dasd.adapters") == ROOT / "nbs/04_methods/1_dasd/20_adapters.ipynb"
-    with pytest.raises(SystemExit, match="such as dasd.adapters"):
+    with pytest.raises(SystemExit, match="such as methods.dasd.adapters"):
         check.find_notebook("dasd.adapter")
 
 

@@ -190,7 +190,7 @@ def plain(
     return json.loads(json.dumps(dataclasses.asdict(config)))
 
 # %% ../../nbs/00_base/10_presets.ipynb #c290e1c5
-PRESET_FOLDER = Path(str(files("dasd_lab") / "presets"))
+PRESET_FOLDER = Path(str(files("dasd_lab") / "base" / "presets"))
 
 
 def list_presets() -> list[str]:  # names, sorted

@@ -119,7 +119,7 @@ def training_table(
     return "\n".join(["| | |", "|---|---|", *facts])
 
 # %% ../../nbs/05_runs/60_model_card.ipynb #c2b65c8a
-TEMPLATE = files("dasd_lab") / "training/model_card.md"  # of Jinja, like the hub's own
+TEMPLATE = files("dasd_lab") / "runs/model_card.md"  # of Jinja, like the hub's own
 
 
 def card_header(

@@ -23,7 +23,7 @@ from .guides import WORKBENCH
 from .stopping import answer_ctrl_c, leave_out_closed_pages
 
 # %% ../../../nbs/09_explore/9_host/60_lab.ipynb #8f060d32
-EXTENSIONS = Path(str(files("dasd_lab"))) / "serve" / "lab_extension"
+EXTENSIONS = Path(str(files("dasd_lab"))) / "explore/host/lab_extension"
 
 
 def lab_arguments(
