@@ -284,7 +284,7 @@ def language_index(
 ) -> Tensor:  # [n] index of each id's language; -1 for the two special ids
     "The language of every id"
     sizes = torch.tensor([2, *map(len, vocabulary.words.values())])
-    return torch.arange(-1, len(vocabulary.languages)).repeat_interleave(sizes)
+    return torch.arange(-1, len(vocabulary.languages)).repeat_interleave(sizes, output_size=len(vocabulary))
 
 # %% ../../../nbs/04_methods/3_smalr/20_vocabulary.ipynb #a91427e2
 def specific_words(
