@@ -91,16 +91,14 @@ class _Parts(nn.Module):
         self.agnostic_norm = nn.LayerNorm(width) if with_norm else nn.Identity()
         self.related_projection = nn.Linear(width, backbone.embed_dim, bias=False)
         if config.expression is not None:
-            own = {code: Expression(n_tokens, config.expression) for code in languages}
-            self.expressions = nn.ModuleDict(own)
+            self.expressions = nn.ModuleDict({code: Expression(n_tokens, config.expression) for code in languages})
         self.agnostic_width = width if config.expression is None else config.expression.width
 
     def _adapter(self, width: int) -> nn.Module:
         "A bottleneck adapter after a frozen block; an MLP where there is no block"
-        hidden = self.config.hidden
         if self.config.blocks:
-            return BottleneckAdapter(width, hidden)
-        return nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, width))
+            return BottleneckAdapter(width, self.config.hidden)
+        return nn.Sequential(nn.Linear(width, self.config.hidden), nn.ReLU(), nn.Linear(self.config.hidden, width))
 
 # %% ../../../nbs/04_methods/1_dasd/10_disentangling.ipynb #a569f4f7
 class _Branches(_Parts):

@@ -187,10 +187,8 @@ class _Dynamic(AdaptedEncoder):
         super().__init__(config, backbone, tokenizer)
         self.disentangler = Disentangler(backbone, config.disentangler, self.languages, self.n_tokens)
         self.generator = self._generator() if config.adapter.generated else None
-        critic = None
-        if config.critic is not None:
-            critic = Critic(self.disentangler.agnostic_width, backbone.embed_dim, config.critic)
-        self.register_module("critic", critic)
+        widths = self.disentangler.agnostic_width, backbone.embed_dim
+        self.register_module("critic", None if config.critic is None else Critic(*widths, config.critic))
 
     def _generator(self) -> AdapterGenerator:
         "The generator for the characteristics that the settings name"

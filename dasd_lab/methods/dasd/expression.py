@@ -48,8 +48,7 @@ def salience(
         some = slice(start, start + 100_000)
         total.index_add_(0, token[some], unit[caption[some]])
     n = count.clamp(min=1)
-    mean = total / n[:, None]
-    return (mean.square().sum(1) - 1 / n).clamp(min=0).sqrt(), count
+    return ((total / n[:, None]).square().sum(1) - 1 / n).clamp(min=0).sqrt(), count
 
 # %% ../../../nbs/04_methods/1_dasd/08_expression.ipynb #2168ab0c
 def delexicalized(
