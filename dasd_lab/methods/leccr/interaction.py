@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Descriptions', 'Similarity', 'InteractionConfig', 'Interaction', 'masked_mean', 'VisionConfig', 'VisualLayers',
-           'PooledSide', 'VisualSide', 'slot_scores', 'fused_scores']
+           'VisualSide', 'slot_scores', 'fused_scores']
 
 # %% ../../../nbs/04_methods/2_leccr/20_interaction.ipynb #f9c342f5
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ...base.contracts import LabError, expect
 from .slots import AttentionStack, BlockConfig, SemanticSlots, SlotsConfig
 
-# %% ../../../nbs/04_methods/2_leccr/20_interaction.ipynb #7fcf619a
+# %% ../../../nbs/04_methods/2_leccr/20_interaction.ipynb #44ca756f
 @dataclass(frozen=True)
 class InteractionConfig:
     "Settings of the interaction of visual tokens and slots"
@@ -27,7 +27,7 @@ class InteractionConfig:
     layers: int = 2  # blocks in each direction
     width: int | None = None  # of slots and interaction; None: that of the visual tokens
 
-# %% ../../../nbs/04_methods/2_leccr/20_interaction.ipynb #e2fc7486
+# %% ../../../nbs/04_methods/2_leccr/20_interaction.ipynb #1bd99d62
 def _real(
     tokens: Tensor,  # [B, n, D]
     mask: Tensor | None,  # [B, n] True: a real token; None: all are
@@ -87,7 +87,7 @@ class Interaction(nn.Module):
         enhanced_slots = slots if self.v2c is None else self.v2c(slots, visual, visual_mask, trace)
         return enhanced_visual, enhanced_slots
 
-# %% ../../../nbs/04_methods/2_leccr/20_interaction.ipynb #c810f121
+# %% ../../../nbs/04_methods/2_leccr/20_interaction.ipynb #a3449174
 Descriptions = Literal["slots", "first", "mean", "tokens", "none"]
 
 
@@ -110,7 +110,7 @@ class VisionConfig:
     layers: int = 0  # self-attention blocks over them, 1 for clips
     pooling: Literal["first", "mean"] = "first"  # the first token, or the mean of all
 
-# %% ../../../nbs/04_methods/2_leccr/20_interaction.ipynb #5c2515b5
+# %% ../../../nbs/04_methods/2_leccr/20_interaction.ipynb #d1ee3403
 class VisualLayers(nn.Module):
     "The layers of `VisualSide`"
 
@@ -156,9 +156,13 @@ class VisualLayers(nn.Module):
         self.slot_map = nn.Linear(width, width) if described and maps else None
         self.token_map = nn.Linear(width, width) if described and maps else None
 
-# %% ../../../nbs/04_methods/2_leccr/20_interaction.ipynb #624e850e
-class PooledSide(VisualLayers):
-    "The layers of `VisualSide`, with the two choices of what stands for a description and for an image"
+    def pool(self, tokens: Tensor, mask: Tensor | None) -> Tensor:
+        "Visual tokens as one vector"
+        return tokens[:, 0] if self.pooling == "first" else masked_mean(tokens, mask)
+
+# %% ../../../nbs/04_methods/2_leccr/20_interaction.ipynb #53fabab4
+class VisualSide(VisualLayers):
+    "Map visual tokens and a description into the shared space"
 
     def views(
         self,
@@ -176,14 +180,6 @@ class PooledSide(VisualLayers):
             return masked_mean(tokens, mask)[:, None], None
         return tokens, mask
 
-    def pool(self, tokens: Tensor, mask: Tensor | None) -> Tensor:
-        "Visual tokens as one vector"
-        return tokens[:, 0] if self.pooling == "first" else masked_mean(tokens, mask)
-
-# %% ../../../nbs/04_methods/2_leccr/20_interaction.ipynb #53fabab4
-class VisualSide(PooledSide):
-    "Map visual tokens and a description into the shared space"
-
     def forward(
         self,
         visual: Tensor,  # [B, n, V]
@@ -193,35 +189,24 @@ class VisualSide(PooledSide):
         trace: list | None = None,  # collects the attention of slots, see `Interaction`
     ) -> dict[str, Tensor]:  # named features, first axis B
         "Features for losses and scores"
-        features = self.outputs(visual, visual_mask, description, description_mask, trace)
-        if self.adds:
-            own = self.pool(visual, visual_mask)
-            features["visual_features"] = own + features["visual_features"]
-            if "slot_features" in features:
-                features["slot_features"] = own[:, None] + features["slot_features"]
-        return features
-
-    def outputs(
-        self,
-        visual: Tensor,  # [B, n, V]
-        visual_mask: Tensor | None,  # [B, n]
-        description: Tensor | None,  # [B, L, W]
-        description_mask: Tensor | None,  # [B, L]
-        trace: list | None,  # see `forward`
-    ) -> dict[str, Tensor]:  # named features, first axis B
-        "What `forward` gives, without the image's own embedding"
+        own = self.pool(visual, visual_mask) if self.adds else visual.new_zeros(1, 1)
         visual = visual if self.narrowing is None else self.narrowing(visual)
         visual = visual if self.vision is None else self.vision(visual, None, visual_mask)
         if self.interaction is None or self.slot_head is None:
-            return dict(visual_features=self.head(self.pool(visual, visual_mask)))
+            return dict(visual_features=own + self.head(self.pool(visual, visual_mask)))
         if description is None or description_mask is None:
-            step = "Pass both, or set `descriptions` to none."
-            wanted = "token features of a description and their mask"
-            raise LabError("visual tokens without a description", wanted, step)
+            raise LabError(
+                "visual tokens without a description",
+                "token features of a description and their mask",
+                "Pass both, or set `descriptions` to none.",
+            )
         slots, slot_mask = self.views(description, description_mask)
         enhanced, enhanced_slots = self.interaction(visual, slots, visual_mask, slot_mask, trace)
-        features = dict(visual_features=self.head(self.pool(enhanced, visual_mask)), semantic_slots=slots)
-        features["slot_features"] = self.slot_head(enhanced_slots)
+        features = dict(
+            visual_features=own + self.head(self.pool(enhanced, visual_mask)),
+            semantic_slots=slots,
+            slot_features=own[:, None] + self.slot_head(enhanced_slots),
+        )
         if slot_mask is not None:
             features["slot_mask"] = slot_mask
         if self.slot_map is not None and self.token_map is not None:
