@@ -195,7 +195,8 @@ def test_from_a_folder_of_pictures_to_a_german_query(multilingual, english, pict
     assert "seems to be in 'de', for a method that reads 'en' alone" in said
     said = command(capsys, "search", GERMAN, *at, "--run", "photographs", code=1)
     assert "--run with --backbone. Expected one of them" in said
-    assert json.loads((gallery / "gallery.json").read_text())["backbone"] == str(multilingual)
+    about = next(iter(json.loads((gallery / "gallery.json").read_text())["ways"].values()))
+    assert about["run"] == f"frozen:{multilingual}"
 
 
 def test_a_gallery_of_a_frozen_tower_is_served(multilingual, pictures, tmp_path, capsys):

@@ -331,17 +331,13 @@ def test_a_gallery_keeps_what_it_reads(backbone, tmp_path):
     bare = Gallery(two_slots).add(pictures)
     assert not torch.allclose(bare.visuals["slots"], gallery.visuals["slots"])
 
-    again = Gallery.load(gallery.save(tmp_path / "g"), two_slots)
-    torch.testing.assert_close(again.visuals["slots"], gallery.visuals["slots"])
-    assert again.descriptions == descriptions
+    assert gallery.descriptions == descriptions
     other = view(gallery, method=three_slots)
     assert other.visuals["slots"].shape == (9, 3, 16)
     expected = Gallery(three_slots).add(pictures, descriptions=descriptions)
     torch.testing.assert_close(other.visuals["slots"], expected.visuals["slots"])
 
-    hits = [(hit.id, hit.score) for hit in gallery.search("ein rotes Quadrat", "de")]
-    assert hits == [(hit.id, hit.score) for hit in again.search("ein rotes Quadrat", "de")]
-    assert len(hits) == 9
+    assert len(gallery.search("ein rotes Quadrat", "de")) == 9
     assert len(gallery.similar("p0", 3)) == 3
 
 
@@ -435,8 +431,3 @@ def test_clips_from_training_to_search(backbone, tmp_path, tiny):
     )
     for k, v in alone.visuals.items():
         torch.testing.assert_close(v[0], gallery.visuals[k][0], atol=1e-5, rtol=1e-5)
-    gallery.save(tmp_path / "g")
-    assert (
-        Gallery.load(tmp_path / "g", method).search("ein Feld", "de", k=3).ids
-        == gallery.search("ein Feld", "de", k=3).ids
-    )

@@ -577,9 +577,9 @@ def test_no_answer_contains_a_path_of_this_machine(tmp_path):
     assert answers[-1].status_code == 400 and "could not be written" in answers[-1].json()["error"]
     (drawn / "red-00.png").unlink()
     answers.append(ask.get("/api/original", params=red))
-    gallery.close()
+    shutil.rmtree(gallery.folder / "index")
     answers.append(ask.get("/api/search", params=dict(text="rot")))
-    assert answers[-1].status_code == 500
+    assert answers[-1].status_code == 400
     private = [str(tmp_path), str(Path(__file__).parents[1]), "Traceback", "site-packages"]
     for answer in answers:
         text = answer.text + str(answer.headers)
@@ -761,7 +761,6 @@ def test_two_services_get_the_same_image(gallery, monkeypatch):
     second = client(other)
     files = upload(encoded(picture("blue", 7)))
     id = first.post("/api/pictures", files=files, data=dict(facts='{"shade":7,"colour":"navy"}')).json()["id"]
-    other.engine._columns_with(["a new column"])  # opens the last version
 
     def late(*_):
         monkeypatch.undo()

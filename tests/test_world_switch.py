@@ -17,12 +17,12 @@ from dasd_lab.explore.app import EXPLORERS, App
 from dasd_lab.explore.controls import WorldSwitch
 from dasd_lab.explore.styles.state import StylesState
 from dasd_lab.explore.workbench import WORLDS, first_world, open_worlds, world_workbench
-from dasd_lab.runs import shipped
+from dasd_lab.runs import loading, shipped
 from dasd_lab.runs.saved import save_method
 from dasd_lab.search.on_disk.places import gallery_run, own_galleries
 from dasd_lab.training import recipes
 
-SHIPPED = recipes.shipped_run()
+SHIPPED = shipped.shipped_run()
 pytestmark = pytest.mark.skipif(not (SHIPPED / "card.json").is_file(), reason=f"no trained run in {SHIPPED}")
 TEXT = dict(
     model_type="bert",
@@ -70,7 +70,7 @@ def lab(weights, tmp_path, monkeypatch):
         cached.cache_clear()
 
 
-@pytest.mark.skipif(not (recipes.shipped_run("photographs") / "leccr").is_dir(), reason="no LECCR for photographs")
+@pytest.mark.skipif(not (shipped.shipped_run("photographs") / "leccr").is_dir(), reason="no LECCR for photographs")
 def test_drawn_scenes_as_photographs(tmp_path, monkeypatch):
     "Where there are no photographs, LECCR reads the drawn scenes' thumbnails, also for runs on their captions"
     monkeypatch.setattr(pictures, "load_corpus", _no_corpus)
@@ -118,16 +118,16 @@ def shell(capsys, *words) -> dict:
 
 
 def test_names_of_runs(lab):
-    assert recipes.shipped_runs() == ["photographs", "pictograms"]
-    assert recipes.run_for() == recipes.run_for("stamps") == "photographs"
-    assert recipes.run_for("pictograms") == "pictograms"
-    assert recipes.run_folder("photographs") == recipes.shipped_run("photographs")
-    assert recipes.load_run("photographs").languages == ("de", "fr")
+    assert shipped.shipped_runs() == ["photographs", "pictograms"]
+    assert shipped.run_for() == shipped.run_for("stamps") == "photographs"
+    assert shipped.run_for("pictograms") == "pictograms"
+    assert shipped.run_folder("photographs") == shipped.shipped_run("photographs")
+    assert loading.load_run("photographs").languages == ("de", "fr")
     with pytest.raises(LabError, match="no run .photos.* photographs, pictograms"):
-        recipes.load_run("photos")
+        loading.load_run("photos")
     (lab / "photographs").mkdir()  # a name comes first, a folder of that name has a path
-    assert recipes.run_folder("photographs") == recipes.shipped_run("photographs")
-    assert recipes.run_folder("./photographs").resolve() == lab / "photographs"
+    assert shipped.run_folder("photographs") == shipped.shipped_run("photographs")
+    assert shipped.run_folder("./photographs").resolve() == lab / "photographs"
 
 
 def test_a_world_without_its_model(lab, tmp_path, monkeypatch):
@@ -135,7 +135,7 @@ def test_a_world_without_its_model(lab, tmp_path, monkeypatch):
     weights.mkdir()
     (weights / "pictograms").symlink_to(SHIPPED)
     monkeypatch.setattr(shipped, "weights_folder", lambda: weights)
-    assert recipes.run_for() == "pictograms" and open_worlds() == ["pictograms"]
+    assert shipped.run_for() == "pictograms" and open_worlds() == ["pictograms"]
     assert first_world() == "pictograms"
     with pytest.raises(LabError, match="a world 'photographs'"):
         world_workbench("photographs")

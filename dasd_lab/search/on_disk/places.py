@@ -53,7 +53,11 @@ def gallery_folder(
 class _Embedding(TypedDict):
     "An embedding of images"
 
+    method: str
     run: str
+    width: int
+    more: dict[str, list]  # further tensors: shape and type of each
+    descriptions: bool  # whether the method reads them
 
 
 class GalleryContent(TypedDict):
