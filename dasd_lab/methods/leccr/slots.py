@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ...base.contracts import expect
 
-# %% ../../../nbs/04_methods/2_leccr/10_slots.ipynb #079a9df2
+# %% ../../../nbs/04_methods/2_leccr/10_slots.ipynb #116fa6c0
 @dataclass(frozen=True)
 class BlockConfig:
     "Settings of the attention block that slots and interaction consist of"
@@ -24,7 +24,7 @@ class BlockConfig:
     dropout: float = 0.1  # on attention weights, in the feed-forward layer and before the residual
     form: Literal["official", "literal"] = "official"  # the released code, or Eq. 6-7 literally
 
-
+# %% ../../../nbs/04_methods/2_leccr/10_slots.ipynb #079a9df2
 class AttentionBlock(nn.Module):
     "Cross-attention of a sequence to a memory"
 
@@ -90,7 +90,7 @@ class AttentionStack(nn.ModuleList):
                 trace.append((queries, weights))
         return queries
 
-# %% ../../../nbs/04_methods/2_leccr/10_slots.ipynb #c776d6a8
+# %% ../../../nbs/04_methods/2_leccr/10_slots.ipynb #8b866108
 @dataclass(frozen=True)
 class SlotsConfig:
     "Settings of multi-view semantic slots"
@@ -99,7 +99,7 @@ class SlotsConfig:
     layers: int = 3  # blocks that read the description
     start: float = 1.0  # standard deviation of the queries; 0: all equal, as in the released code
 
-
+# %% ../../../nbs/04_methods/2_leccr/10_slots.ipynb #c776d6a8
 class SemanticSlots(nn.Module):
     "Learnable queries that read a description"
 
