@@ -37,7 +37,7 @@ def quick_gelu(
     "CLIP's activation, x·σ(1.702x)"
     return x * torch.sigmoid(1.702 * x)
 
-
+# %% ../../../nbs/04_methods/1_dasd/20_adapters.ipynb #d9bb9de0
 class AdapterGenerator(nn.Module):
     "Generate one matrix per block from the characteristics of a caption (Eq. 8-9)"
 

@@ -57,8 +57,8 @@ class BottleneckAdapter(nn.Module):
         return tokens + self.up(F.relu(self.down(tokens)))
 
 # %% ../../../nbs/04_methods/1_dasd/10_disentangling.ipynb #b571e7b1
-class Disentangler(nn.Module):
-    "Split a caption into a semantic-related and a semantic-agnostic feature"
+class _Parts(nn.Module):
+    "The trained parts of a disentangler"
 
     def __init__(
         self,
@@ -91,16 +91,18 @@ class Disentangler(nn.Module):
         self.agnostic_norm = nn.LayerNorm(width) if with_norm else nn.Identity()
         self.related_projection = nn.Linear(width, backbone.embed_dim, bias=False)
         if config.expression is not None:
-            own = {code: Expression(n_tokens, config.expression) for code in languages}
-            self.expressions = nn.ModuleDict(own)
+            self.expressions = nn.ModuleDict({code: Expression(n_tokens, config.expression) for code in languages})
         self.agnostic_width = width if config.expression is None else config.expression.width
 
     def _adapter(self, width: int) -> nn.Module:
         "A bottleneck adapter after a frozen block; an MLP where there is no block"
-        hidden = self.config.hidden
         if self.config.blocks:
-            return BottleneckAdapter(width, hidden)
-        return nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, width))
+            return BottleneckAdapter(width, self.config.hidden)
+        return nn.Sequential(nn.Linear(width, self.config.hidden), nn.ReLU(), nn.Linear(self.config.hidden, width))
+
+# %% ../../../nbs/04_methods/1_dasd/10_disentangling.ipynb #a569f4f7
+class _Branches(_Parts):
+    "The hidden states of a branch, and the branch Φ^sa"
 
     def hidden(
         self,
@@ -119,28 +121,6 @@ class Disentangler(nn.Module):
         for i in range(1, self.config.blocks):
             tokens = backbone.block(i, tokens, end_index)
         return tokens
-
-    def forward(
-        self,
-        backbone: Backbone,  # the frozen tower
-        tokens: Tensor,  # [B, L, D] token vectors with positions
-        end_index: Tensor,  # [B] position of the end token
-        language: str,  # ISO 639
-        first: Tensor | None = None,  # [B, L, D] output of block 0; None: computed here
-        ids: Tensor | None = None,  # [B, L] token ids, for `config.expression`
-    ) -> tuple[Tensor, Tensor]:  # semantic_related [B, E], semantic_agnostic [B, D or K]
-        "Semantic-related (f^sr, Eq. 5) and semantic-agnostic feature (f^sa, Eq. 7)"
-        if first is None and self.config.blocks:
-            first = backbone.block(0, tokens, end_index)
-        related = self.hidden(backbone, tokens, end_index, self.related_adapters, language, first)
-        # without a block the end token has the same vector in all captions
-        pooled = backbone.pool(related, end_index) if self.config.blocks else self.pool(related, end_index)
-        f_sr = self.related_projection(self.related_norm(pooled))
-        if self.config.expression is not None:
-            return f_sr, self.expressions[language](ids, end_index)
-        if not len(self.agnostic_adapters):
-            return f_sr, self.pool(self.agnostic_norm(related), end_index)
-        return f_sr, self.agnostic(backbone, tokens, end_index, language, first)
 
     def agnostic(
         self,
@@ -165,6 +145,32 @@ class Disentangler(nn.Module):
         mask = real_tokens(tokens, end_index)
         return (tokens * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
 
+# %% ../../../nbs/04_methods/1_dasd/10_disentangling.ipynb #8d59ce46
+class Disentangler(_Branches):
+    "Split a caption into a semantic-related and a semantic-agnostic feature"
+
+    def forward(
+        self,
+        backbone: Backbone,  # the frozen tower
+        tokens: Tensor,  # [B, L, D] token vectors with positions
+        end_index: Tensor,  # [B] position of the end token
+        language: str,  # ISO 639
+        first: Tensor | None = None,  # [B, L, D] output of block 0; None: computed here
+        ids: Tensor | None = None,  # [B, L] token ids, for `config.expression`
+    ) -> tuple[Tensor, Tensor]:  # semantic_related [B, E], semantic_agnostic [B, D or K]
+        "Semantic-related (f^sr, Eq. 5) and semantic-agnostic feature (f^sa, Eq. 7)"
+        if first is None and self.config.blocks:
+            first = backbone.block(0, tokens, end_index)
+        related = self.hidden(backbone, tokens, end_index, self.related_adapters, language, first)
+        # without a block the end token has the same vector in all captions
+        pooled = backbone.pool(related, end_index) if self.config.blocks else self.pool(related, end_index)
+        f_sr = self.related_projection(self.related_norm(pooled))
+        if self.config.expression is not None:
+            return f_sr, self.expressions[language](ids, end_index)
+        if not len(self.agnostic_adapters):
+            return f_sr, self.pool(self.agnostic_norm(related), end_index)
+        return f_sr, self.agnostic(backbone, tokens, end_index, language, first)
+
 # %% ../../../nbs/04_methods/1_dasd/10_disentangling.ipynb #1a834580
 @dataclass(frozen=True)
 class CriticConfig:
@@ -174,7 +180,7 @@ class CriticConfig:
     outputs: int = 1  # 1: probability of "matched" (paper); 2: logits (matched, mismatched) (authors' code)
     normalize: bool = True  # layer norm on the semantic-agnostic feature before the critic
 
-
+# %% ../../../nbs/04_methods/1_dasd/10_disentangling.ipynb #62365aeb
 class Critic(nn.Module):
     "Predict whether a semantic-agnostic feature and a semantic reference come from one caption"
 

@@ -41,8 +41,8 @@ class DASDConfig(StaticAdapterConfig):
     critic: CriticConfig | None = CriticConfig()  # None: none, as with `disentangler.expression`
 
 # %% ../../../nbs/04_methods/1_dasd/30_encoder.ipynb #360be42b
-class AdaptedEncoder(RetrievalMethod):
-    "Base class: target-language token vectors through frozen blocks, each followed by an adapter"
+class _AdaptedTower(RetrievalMethod):
+    "A frozen text tower with token vectors and adapters of its own"
 
     recordable = True
     config: StaticAdapterConfig
@@ -60,12 +60,8 @@ class AdaptedEncoder(RetrievalMethod):
         self.config = config
         self.backbone = backbone
         self.languages = tuple(config.languages)
-        if isinstance(tokenizer, int):
-            self.tokenizer = None
-            self.n_tokens = tokenizer
-        else:
-            self.tokenizer = tokenizer
-            self.n_tokens = len(tokenizer)
+        self.tokenizer = None if isinstance(tokenizer, int) else tokenizer
+        self.n_tokens = tokenizer if isinstance(tokenizer, int) else len(tokenizer)
         self.n_blocks = backbone.n_blocks if config.text_blocks is None else config.text_blocks
         expect(
             1 <= self.n_blocks <= backbone.n_blocks,
@@ -89,6 +85,10 @@ class AdaptedEncoder(RetrievalMethod):
                 for language in self.languages
             }
         )
+
+# %% ../../../nbs/04_methods/1_dasd/30_encoder.ipynb #8ce4404d
+class _TargetBranch(_AdaptedTower):
+    "The path of token vectors through frozen blocks, each followed by an adapter"
 
     def target_branch(
         self,
@@ -116,6 +116,10 @@ class AdaptedEncoder(RetrievalMethod):
             if trace is not None:
                 trace.append((block, tokens))
         return self.backbone.read_out(tokens, end_index)
+
+# %% ../../../nbs/04_methods/1_dasd/30_encoder.ipynb #43ca82a2
+class AdaptedEncoder(_TargetBranch):
+    "Base class: target-language token vectors through frozen blocks, each followed by an adapter"
 
     def features(
         self,
@@ -168,13 +172,10 @@ class StaticAdapter(AdaptedEncoder):
     name = "static_adapter"
     config_class = StaticAdapterConfig
 
-# %% ../../../nbs/04_methods/1_dasd/30_encoder.ipynb #bf9da559
-@register_method
-class DASD(AdaptedEncoder):
-    "Dynamic Adapter with Semantics Disentangling (AAAI 2025)"
+# %% ../../../nbs/04_methods/1_dasd/30_encoder.ipynb #ba129470
+class _Dynamic(AdaptedEncoder):
+    "An adapted encoder with a disentangler, a generator and perhaps a critic"
 
-    name = "dasd"
-    config_class = DASDConfig
     config: DASDConfig
 
     def __init__(
@@ -184,32 +185,10 @@ class DASD(AdaptedEncoder):
         tokenizer: CaptionTokenizer | int,  # multilingual tokenizer, or only the size of its vocabulary
     ):
         super().__init__(config, backbone, tokenizer)
-        self.disentangler = self._disentangler()
+        self.disentangler = Disentangler(backbone, config.disentangler, self.languages, self.n_tokens)
         self.generator = self._generator() if config.adapter.generated else None
-        critic = None
-        if config.critic is not None:
-            critic = Critic(self.disentangler.agnostic_width, backbone.embed_dim, config.critic)
-        self.register_module("critic", critic)
-
-    def fit_language(
-        self,
-        language: str,  # a target language
-        captions: Sequence[str],  # n training captions
-        meaning: Tensor,  # [n, E] source features of their originals
-    ) -> None:
-        "Fit the expression of a language, if the method has one"
-        if self.config.disentangler.expression is None:
-            return
-        ids, end_index = self.tokens(captions)
-        assert self.tokenizer is not None, "`tokens` needs it"
-        expression = cast(Expression, self.disentangler.expressions[language])
-        device = expression.loadings.device
-        starts = self.tokenizer.word_starts
-        expression.fit(ids.to(device), end_index.to(device), meaning.to(device), starts.to(device))
-
-    def _disentangler(self) -> Disentangler:
-        "The disentangler that the settings describe"
-        return Disentangler(self.backbone, self.config.disentangler, self.languages, self.n_tokens)
+        widths = self.disentangler.agnostic_width, backbone.embed_dim
+        self.register_module("critic", None if config.critic is None else Critic(*widths, config.critic))
 
     def _generator(self) -> AdapterGenerator:
         "The generator for the characteristics that the settings name"
@@ -231,6 +210,10 @@ class DASD(AdaptedEncoder):
         if self.config.disentangler.pooling == "all_positions":
             return self.backbone.context_length
         return self.backbone.pad_length
+
+# %% ../../../nbs/04_methods/1_dasd/30_encoder.ipynb #00509018
+class _DynamicFeatures(_Dynamic):
+    "Disentangle a caption, generate its adapters, encode it"
 
     def features(
         self,
@@ -266,6 +249,30 @@ class DASD(AdaptedEncoder):
             first = first[:, : tokens.shape[1]]
         r_t = self.target_branch(tokens, end_index, language, generated, trace, skip, first)
         return dict(target_features=r_t) | features
+
+    def fit_language(
+        self,
+        language: str,  # a target language
+        captions: Sequence[str],  # n training captions
+        meaning: Tensor,  # [n, E] source features of their originals
+    ) -> None:
+        "Fit the expression of a language, if the method has one"
+        if self.config.disentangler.expression is None:
+            return
+        ids, end_index = self.tokens(captions)
+        assert self.tokenizer is not None, "`tokens` needs it"
+        expression = cast(Expression, self.disentangler.expressions[language])
+        device = expression.loadings.device
+        starts = self.tokenizer.word_starts
+        expression.fit(ids.to(device), end_index.to(device), meaning.to(device), starts.to(device))
+
+# %% ../../../nbs/04_methods/1_dasd/30_encoder.ipynb #9d7fc449
+@register_method
+class DASD(_DynamicFeatures):
+    "Dynamic Adapter with Semantics Disentangling (AAAI 2025)"
+
+    name = "dasd"
+    config_class = DASDConfig
 
     @torch.inference_mode()
     def inspect(

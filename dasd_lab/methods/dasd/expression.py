@@ -48,8 +48,7 @@ def salience(
         some = slice(start, start + 100_000)
         total.index_add_(0, token[some], unit[caption[some]])
     n = count.clamp(min=1)
-    mean = total / n[:, None]
-    return (mean.square().sum(1) - 1 / n).clamp(min=0).sqrt(), count
+    return ((total / n[:, None]).square().sum(1) - 1 / n).clamp(min=0).sqrt(), count
 
 # %% ../../../nbs/04_methods/1_dasd/08_expression.ipynb #2168ab0c
 def delexicalized(
@@ -82,8 +81,8 @@ def _sums(values: Tensor, group: Tensor) -> Tensor:  # [B, L]
     return totals.scatter_add_(1, group, values.long()).gather(1, group)
 
 # %% ../../../nbs/04_methods/1_dasd/08_expression.ipynb #044c0494
-class Expression(nn.Module):
-    "The expression of captions in one language; fitted, not trained"
+class _Tables(nn.Module):
+    "The fitted tables of an expression, and the codes of n-grams"
 
     function_tokens: Tensor
     word_starts: Tensor
@@ -104,6 +103,67 @@ class Expression(nn.Module):
         self.register_buffer("n_grams", torch.zeros(config.n_grams, config.longest, dtype=torch.int32))
         self.register_buffer("frequency", torch.zeros(config.n_grams))  # share of training captions
         self.register_buffer("loadings", torch.zeros(config.n_grams, config.width))
+
+    @property
+    def _first(self) -> int:
+        "Id of the first token in delexicalised captions"
+        return self.config.longest_run + 1
+
+    def _delexicalized(self, ids: Tensor, end_index: Tensor) -> tuple[Tensor, Tensor]:
+        return delexicalized(ids, end_index, self.function_tokens, self.word_starts, self.config.longest_run)
+
+    def _codes(self, n_grams: Tensor) -> Tensor:  # [..., N] → [...]
+        "One number per n-gram"
+        base = len(self.function_tokens) + self._first
+        code = torch.zeros_like(n_grams[..., 0], dtype=torch.int64)
+        for i in range(n_grams.shape[-1]):
+            code = code * base + n_grams[..., i].long()
+        return code
+
+# %% ../../../nbs/04_methods/1_dasd/08_expression.ipynb #80aea66d
+class _NGrams(_Tables):
+    "N-grams of delexicalised captions"
+
+    def _of_captions(self, skeletons: Tensor, n_places: Tensor) -> Tensor:  # [B, N · L] codes, 0: none
+        "The n-grams of delexicalised captions"
+        longest = self.config.longest
+        padded = torch.nn.functional.pad(skeletons, (0, longest - 1))
+        position = torch.arange(skeletons.shape[1], device=skeletons.device)
+        codes = []
+        for length in range(1, longest + 1):
+            grams = padded.unfold(1, longest, 1).clone()
+            grams[..., length:] = 0
+            complete = position + length <= n_places[:, None]
+            codes.append(self._codes(grams) * complete)
+        return torch.cat(codes, 1)
+
+    def _present(self, skeletons: Tensor, n_places: Tensor) -> Tensor:  # [B, n_grams] float, 0 or 1
+        "Which of the known n-grams each caption has"
+        known = self._codes(self.n_grams)
+        codes = self._of_captions(skeletons, n_places)
+        place = torch.searchsorted(known, codes).clamp(max=len(known) - 1)
+        found = (known[place] == codes) & (codes > 0)
+        present = torch.zeros(len(skeletons), len(known), device=skeletons.device, dtype=self.loadings.dtype)
+        return present.scatter_reduce_(1, place, found.to(present.dtype), "amax")
+
+    def _most_varying(self, skeletons: Tensor, n_places: Tensor) -> Tensor:  # [n_grams, N], sorted by code
+        "The n-grams whose presence varies most over the captions"
+        codes = self._of_captions(skeletons, n_places)
+        caption = torch.arange(len(codes), device=codes.device)[:, None].expand_as(codes)
+        once = torch.stack([caption[codes > 0], codes[codes > 0]], 1).unique(dim=0)[:, 1]
+        code, count = once.unique(return_counts=True)
+        share = count / len(skeletons)
+        chosen = (share * (1 - share)).topk(min(self.config.n_grams, len(code))).indices
+        kept = torch.zeros(self.config.n_grams, dtype=torch.int64, device=codes.device)
+        kept[: len(chosen)] = code[chosen]
+        kept = kept.sort().values
+        base = len(self.function_tokens) + self._first
+        places = [kept // base**i % base for i in reversed(range(self.config.longest))]
+        return torch.stack(places, 1)
+
+# %% ../../../nbs/04_methods/1_dasd/08_expression.ipynb #df630dbd
+class _Components(_NGrams):
+    "Principal components of the n-grams of captions"
 
     def forward(
         self,
@@ -142,6 +202,10 @@ class Expression(nn.Module):
         scale = torch.where(variance > 1e-6, variance.clamp(min=1e-6).rsqrt(), 0.0)
         self.loadings.copy_(directions * largest.sign() * scale)
 
+# %% ../../../nbs/04_methods/1_dasd/08_expression.ipynb #ce1bbde2
+class Expression(_Components):
+    "The expression of captions in one language; fitted, not trained"
+
     def moved(
         self,
         places: Tensor,  # [V] new id of each token; -1: removed
@@ -162,56 +226,3 @@ class Expression(nn.Module):
         result.frequency.copy_(self.frequency[order])
         result.loadings.copy_(self.loadings[order])
         return result
-
-    @property
-    def _first(self) -> int:
-        "Id of the first token in delexicalised captions"
-        return self.config.longest_run + 1
-
-    def _delexicalized(self, ids: Tensor, end_index: Tensor) -> tuple[Tensor, Tensor]:
-        return delexicalized(ids, end_index, self.function_tokens, self.word_starts, self.config.longest_run)
-
-    def _codes(self, n_grams: Tensor) -> Tensor:  # [..., N] → [...]
-        "One number per n-gram"
-        base = len(self.function_tokens) + self._first
-        code = torch.zeros_like(n_grams[..., 0], dtype=torch.int64)
-        for i in range(n_grams.shape[-1]):
-            code = code * base + n_grams[..., i].long()
-        return code
-
-    def _of_captions(self, skeletons: Tensor, n_places: Tensor) -> Tensor:  # [B, N · L] codes, 0: none
-        "The n-grams of delexicalised captions"
-        longest = self.config.longest
-        padded = torch.nn.functional.pad(skeletons, (0, longest - 1))
-        position = torch.arange(skeletons.shape[1], device=skeletons.device)
-        codes = []
-        for length in range(1, longest + 1):
-            grams = padded.unfold(1, longest, 1).clone()
-            grams[..., length:] = 0
-            complete = position + length <= n_places[:, None]
-            codes.append(self._codes(grams) * complete)
-        return torch.cat(codes, 1)
-
-    def _present(self, skeletons: Tensor, n_places: Tensor) -> Tensor:  # [B, n_grams] float, 0 or 1
-        "Which of the known n-grams each caption has"
-        known = self._codes(self.n_grams)
-        codes = self._of_captions(skeletons, n_places)
-        place = torch.searchsorted(known, codes).clamp(max=len(known) - 1)
-        found = (known[place] == codes) & (codes > 0)
-        present = torch.zeros(len(skeletons), len(known), device=skeletons.device, dtype=self.loadings.dtype)
-        return present.scatter_reduce_(1, place, found.to(present.dtype), "amax")
-
-    def _most_varying(self, skeletons: Tensor, n_places: Tensor) -> Tensor:  # [n_grams, N], sorted by code
-        "The n-grams whose presence varies most over the captions"
-        codes = self._of_captions(skeletons, n_places)
-        caption = torch.arange(len(codes), device=codes.device)[:, None].expand_as(codes)
-        once = torch.stack([caption[codes > 0], codes[codes > 0]], 1).unique(dim=0)[:, 1]
-        code, count = once.unique(return_counts=True)
-        share = count / len(skeletons)
-        chosen = (share * (1 - share)).topk(min(self.config.n_grams, len(code))).indices
-        kept = torch.zeros(self.config.n_grams, dtype=torch.int64, device=codes.device)
-        kept[: len(chosen)] = code[chosen]
-        kept = kept.sort().values
-        base = len(self.function_tokens) + self._first
-        places = [kept // base**i % base for i in reversed(range(self.config.longest))]
-        return torch.stack(places, 1)

@@ -38,7 +38,7 @@ def _zero_new_adapters(method: AdaptedEncoder, new_languages: set[str]) -> None:
             torch.nn.init.zeros_(part.up.weight)
             torch.nn.init.zeros_(part.up.bias)
 
-
+# %% ../../../nbs/04_methods/1_dasd/40_growing.ipynb #b692e2be
 def _moved_expressions(method: AdaptedEncoder, tokenizer: CaptionTokenizer) -> dict[str, Tensor]:
     "State of the expressions of a method for another vocabulary"
     ids = {tokenizer.name(i): i for i in range(len(tokenizer))}
@@ -51,7 +51,7 @@ def _moved_expressions(method: AdaptedEncoder, tokenizer: CaptionTokenizer) -> d
             state |= {f"{path}.{name}": value for name, value in moved.state_dict().items()}
     return state
 
-
+# %% ../../../nbs/04_methods/1_dasd/40_growing.ipynb #3901f8d6
 def _with_tokenizer(
     method: AdaptedEncoder,  # trained or not
     tokenizer: CaptionTokenizer,  # reduced or extended from the tokenizer of the method

@@ -78,7 +78,7 @@ UNUSED = {
     r"visual\.transformer\.zi_adapter_student\..+": "part of a class that both towers share; not used for images",
 }
 
-
+# %% ../../../nbs/04_methods/1_dasd/50_official.ipynb #35efff4f
 def _translated(name: str, table: Mapping[str, str]) -> str | None:
     "A name by a table of templates; None if no template fits"
     for template, other in table.items():
@@ -151,7 +151,7 @@ def _official_languages(state: Mapping[str, Tensor]) -> tuple[str, ...]:
     expect(languages, "an official checkpoint without adapters of any language", "names with `acquirer.ℓ`", step)
     return languages
 
-
+# %% ../../../nbs/04_methods/1_dasd/50_official.ipynb #975ba440
 def _official_clip(state: Mapping[str, Tensor]) -> dict:
     "open_clip's `model_cfg` of an official checkpoint"
     vision, _, _, patch = _shape(state, "visual.conv1.weight", 4)
@@ -301,7 +301,7 @@ def _copy_weights(
         expect(tensor.shape == expected, other, f"{expected}, according to the other shapes", _WHOLE)
         weights[ours].copy_(tensor.half() if half_rounded and is_rounded(official) else tensor)
 
-
+# %% ../../../nbs/04_methods/1_dasd/50_official.ipynb #8965be78
 def from_official(
     state: Mapping[str, Tensor],  # official name → tensor, see `read_weights`
     half_rounded: bool = False,  # round the tensors that the authors' loader rounds
@@ -360,7 +360,7 @@ def _official_differences(method: DASD) -> list[str]:
         differences.append("text heads of another width than 64")
     return differences
 
-
+# %% ../../../nbs/04_methods/1_dasd/50_official.ipynb #75ac6b64
 def to_official(
     method: DASD,  # of the official form
     kept: Mapping[str, Tensor] | None = None,  # official name → tensor that no forward pass uses
@@ -384,7 +384,7 @@ def to_official(
     ordered = dict.fromkeys([name for name in order if name in state]) | dict.fromkeys(state)
     return {name: state[name].clone().contiguous() for name in ordered}
 
-
+# %% ../../../nbs/04_methods/1_dasd/50_official.ipynb #3e00a600
 def write_official(
     state: Mapping[str, Tensor],  # official name → tensor
     path: str | Path,  # a new file, such as `pytorch_model.bin`

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LatentConfig', 'nearest_entries', 'explored', 'spherical_kmeans', 'by_language', 'sharing', 'concentration',
-           'check_sharing', 'check_warm_up', 'LatentVocabulary', 'caption_figures']
+           'check_sharing', 'check_warm_up', 'ProjectedWords', 'WordEntries', 'LatentVocabulary', 'caption_figures']
 
 # %% ../../../nbs/04_methods/3_smalr/50_latent.ipynb #d2d5a39f
 import warnings
@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...base.contracts import LabError, expect
+from ...base.contracts import expect
 
 # %% ../../../nbs/04_methods/3_smalr/50_latent.ipynb #f4d52380
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def nearest_entries(
         nearest.append(scores.argmax(1, keepdim=True) if m == 1 else scores.topk(m, 1).indices)
     return torch.cat(nearest)
 
-
+# %% ../../../nbs/04_methods/3_smalr/50_latent.ipynb #17854f52
 def explored(
     best: Tensor,  # [n, M] nearest entries, nearest first
     explore: float,  # p
@@ -65,7 +65,7 @@ def explored(
     other_entries = best[torch.arange(n, device=best.device), other]
     return torch.where(torch.rand(n, device=best.device) < explore, other_entries, best[:, 0])
 
-
+# %% ../../../nbs/04_methods/3_smalr/50_latent.ipynb #a2b5bc8b
 @torch.no_grad()
 def spherical_kmeans(
     rows: Tensor,  # [n, d], each word once
@@ -109,11 +109,9 @@ def sharing(
     figures: dict[str, float] = dict(
         entries=n, entries_used=used, entries_shared=int((languages > 1).sum()) / max(1, used)
     )
-    for k in range(1, int(languages.max()) + 1):
-        figures[f"entries_of_{k}"] = int((languages == k).sum())
-    return figures
+    return figures | {f"entries_of_{k}": int((languages == k).sum()) for k in range(1, int(languages.max()) + 1)}
 
-
+# %% ../../../nbs/04_methods/3_smalr/50_latent.ipynb #f6076124
 @torch.no_grad()
 def concentration(
     vectors: Tensor,  # [n, d]
@@ -122,7 +120,7 @@ def concentration(
     "Length of the mean direction; 1 if all vectors point in the same direction"
     return float((weights[:, None] * F.normalize(vectors, dim=-1)).sum(0).norm() / weights.sum())
 
-
+# %% ../../../nbs/04_methods/3_smalr/50_latent.ipynb #6b8dabe8
 def check_sharing(
     figures: Mapping[str, float],  # from `LatentVocabulary.figures`
     least: float = 0.05,  # minimum share of V in use
@@ -145,7 +143,7 @@ def check_sharing(
             stacklevel=2,
         )
 
-
+# %% ../../../nbs/04_methods/3_smalr/50_latent.ipynb #ad248a6a
 def check_warm_up(
     losses: Sequence[float],  # of the last steps of the warm-up
     margin: float = 0.05,  # m
@@ -161,15 +159,57 @@ def check_warm_up(
     )
     return mean
 
-# %% ../../../nbs/04_methods/3_smalr/50_latent.ipynb #97ac991c
-class LatentVocabulary(nn.Module):
-    "Shared entries and the assignment of words to them"
+# %% ../../../nbs/04_methods/3_smalr/50_latent.ipynb #992468d3
+class ProjectedWords(nn.Module):
+    "Word vectors through the layers of their languages"
 
     language: Tensor  # [n] index of each id's language, -1 for the special ids
+    vectors: Tensor  # [n, W] word vectors; empty before `start_from` and after `LatentVocabulary.freeze`
+
+    def __init__(
+        self,
+        languages: Sequence[str],  # in the order of the vocabulary
+        language: Tensor,  # [n] index of each id's language, -1 for the special ids
+        width: int,  # W, width of word vectors
+        dim: int,  # d, width of projections
+    ):
+        super().__init__()
+        self.width = width
+        self.projections = nn.ModuleDict({language: nn.Linear(width, dim) for language in languages})
+        self.register_buffer("language", language, persistent=False)
+        self.register_buffer("vectors", torch.zeros(0, width))
+
+    def start_from(self, vectors: Tensor) -> None:  # [n, W], rows of the special ids are ignored
+        "Set the word vectors"
+        expect(
+            tuple(vectors.shape) == (len(self.language), self.width),
+            f"word vectors {tuple(vectors.shape)}",
+            f"{(len(self.language), self.width)}: a row for every id of the vocabulary",
+            "Set `vector_width`, or build the vocabulary from these vectors.",
+        )
+        self.vectors = vectors.to(self.language.device, torch.float32)
+
+    def projected(self, words: Tensor) -> Tensor:  # ids [n], sorted, none special → [n, d]
+        "Word vectors through the layers of their languages"
+        expect(
+            len(self.vectors),
+            "words without vectors",
+            "word vectors, before training or encoding",
+            "Call `start_from` with the result of `methods.smalr.vectors.vectors_of`.",
+        )
+        return by_language(self.projections, self.vectors[words], self.language[words])
+
+    def all_words(self) -> Tensor:  # ids, without the special ones
+        "Ids of all words"
+        return (self.language >= 0).nonzero()[:, 0]
+
+# %% ../../../nbs/04_methods/3_smalr/50_latent.ipynb #d29bae7a
+class WordEntries(ProjectedWords):
+    "Shared entries, and the nearest one of each word"
+
     counts: Tensor  # [n] frequency of each word
-    vectors: Tensor  # [n, W] word vectors; empty before `start_from` and after `freeze`
     phase: Tensor  # scalar, 0 to 2
-    codes: Tensor  # [n] entry of each id after `freeze`, else -1
+    codes: Tensor  # [n] entry of each id in phase 2, else -1
     original: Tensor  # [V] number of each entry before unused ones were dropped
     entries: nn.Embedding  # [V, d]
 
@@ -181,70 +221,24 @@ class LatentVocabulary(nn.Module):
         config: LatentConfig = LatentConfig(),  # settings
         counts: Tensor | None = None,  # [n] frequency of each word; None: all equal
     ):
-        super().__init__()
+        super().__init__(languages, language, width, config.dim)
         words = len(language) - 2
         n = min(config.entries, words)
         if n < config.entries:
-            warnings.warn(f"only {words:,} words: {n:,} latent entries instead of {config.entries:,}", stacklevel=2)
+            warnings.warn(f"only {words:,} words: {n:,} latent entries instead of {config.entries:,}", stacklevel=3)
         self.config = config
-        self.width = width
-        self.projections = nn.ModuleDict({language: nn.Linear(width, config.dim) for language in languages})
         self.entries = nn.Embedding(n, config.dim)
-        if counts is None:
-            counts = torch.ones(len(language))
-        self.register_buffer("language", language, persistent=False)
+        counts = torch.ones(len(language)) if counts is None else counts
         self.register_buffer("counts", counts.float(), persistent=False)
-        self.register_buffer("vectors", torch.zeros(0, width))
         self.register_buffer("phase", torch.tensor(0))
         self.register_buffer("codes", torch.full((len(language),), -1))
         self.register_buffer("original", torch.arange(n))
 
-    def start_from(self, vectors: Tensor) -> None:  # [n, W], rows of the special ids are ignored
-        "Set the word vectors"
-        expect(
-            tuple(vectors.shape) == (len(self.language), self.width),
-            f"word vectors {tuple(vectors.shape)}",
-            f"{(len(self.language), self.width)}: a row for every id of the vocabulary",
-            "Set `vector_width`, or build the vocabulary from these vectors.",
-        )
-        self.vectors = vectors.to(self.entries.weight.device, torch.float32)
-
-    def projected(self, words: Tensor) -> Tensor:  # ids [n], sorted, none special → [n, d]
-        "Word vectors through the layers of their languages"
-        if not len(self.vectors):
-            raise LabError(
-                "words without vectors",
-                "word vectors, before training or encoding",
-                "Call `start_from` with the result of `methods.smalr.vectors.vectors_of`.",
-            )
-        return by_language(self.projections, self.vectors[words], self.language[words])
-
-    def forward(self, words: Tensor) -> Tensor:  # ids [n], sorted, distinct, none special → [n, d]
-        "Vectors of words in the current phase"
-        phase = int(self.phase)
-        if phase == 2:
-            return self.entries(self.codes[words])
-        projections = self.projected(words)
-        if phase == 0:
-            return projections
-        queries = F.normalize(projections, dim=-1)
-        explore = self.config.explore if self.training else 0
-        best = nearest_entries(queries, self.entries.weight, self.config.among if explore else 1)
-        return self.entries(explored(best, explore)) + queries - queries.detach()
-
-    def all_words(self) -> Tensor:  # ids, without the special ones
-        "Ids of all words"
-        return (self.language >= 0).nonzero()[:, 0]
-
     @torch.no_grad()
     def begin_entries(self) -> None:
         "Start the entries at the centres of all projections; words choose entries from now on"
-        if int(self.phase) != 0:
-            raise LabError(
-                f"entries that have already begun (phase {int(self.phase)})",
-                "phase 0",
-                "Call it once, after the warm-up.",
-            )
+        given = f"entries that have already begun (phase {int(self.phase)})"
+        expect(int(self.phase) == 0, given, "phase 0", "Call it once, after the warm-up.")
         projections = self.projected(self.all_words())
         centres = spherical_kmeans(projections, self.entries.num_embeddings, self.config.iterations, self.config.seed)
         self.entries.weight.copy_(centres)
@@ -259,38 +253,6 @@ class LatentVocabulary(nn.Module):
         codes = torch.full_like(self.codes, -1)
         codes[words] = nearest_entries(self.projected(words), self.entries.weight)[:, 0]
         return codes
-
-    @torch.no_grad()
-    def figures(self) -> dict[str, float]:
-        "Use and sharing of entries, and concentration of words"
-        codes = self.chosen()
-        words = self.all_words()
-        figures = sharing(codes, self.language, self.entries.num_embeddings)
-        return figures | dict(concentration=concentration(self.entries(codes[words]), self.counts[words]))
-
-    @torch.no_grad()
-    def freeze(
-        self,
-        needed: Tensor,  # [n] bool: words that will read their entry; all of them, or the tail
-    ) -> dict[str, float]:  # see `figures`, of all words before entries were dropped
-        "Fix the entry of every word, and drop entries that no needed word uses"
-        if int(self.phase) != 1:
-            raise LabError(
-                f"a freeze in phase {int(self.phase)}", "phase 1", "Call `begin_entries` first; freeze once."
-            )
-        figures = self.figures()
-        codes = self.chosen()
-        if needed.any():
-            check_sharing(figures, self.config.least_used, self.config.most_alike)
-        used = torch.unique(codes[needed & (codes >= 0)])
-        # the last place is read by the code -1
-        renumbered = torch.full((self.entries.num_embeddings + 1,), -1, device=codes.device)
-        renumbered[used] = torch.arange(len(used), device=codes.device)
-        self.codes = renumbered[codes]
-        self.original = self.original[used]
-        self.make_room(frozen=True, n=len(used), rows=self.entries.weight[used].clone())
-        self.phase.fill_(2)
-        return figures | dict(entries_kept=len(used))
 
     def make_room(
         self,
@@ -308,6 +270,53 @@ class LatentVocabulary(nn.Module):
         if frozen:
             self.projections = nn.ModuleDict()
         self.vectors = torch.zeros(0 if frozen else n_vectors, self.width, device=device)
+
+# %% ../../../nbs/04_methods/3_smalr/50_latent.ipynb #185a9395
+class LatentVocabulary(WordEntries):
+    "Shared entries and the assignment of words to them"
+
+    def forward(self, words: Tensor) -> Tensor:  # ids [n], sorted, distinct, none special → [n, d]
+        "Vectors of words in the current phase"
+        phase = int(self.phase)
+        if phase == 2:
+            return self.entries(self.codes[words])
+        projections = self.projected(words)
+        if phase == 0:
+            return projections
+        queries = F.normalize(projections, dim=-1)
+        explore = self.config.explore if self.training else 0
+        best = nearest_entries(queries, self.entries.weight, self.config.among if explore else 1)
+        return self.entries(explored(best, explore)) + queries - queries.detach()
+
+    @torch.no_grad()
+    def figures(self) -> dict[str, float]:
+        "Use and sharing of entries, and concentration of words"
+        codes = self.chosen()
+        words = self.all_words()
+        figures = sharing(codes, self.language, self.entries.num_embeddings)
+        return figures | dict(concentration=concentration(self.entries(codes[words]), self.counts[words]))
+
+    @torch.no_grad()
+    def freeze(
+        self,
+        needed: Tensor,  # [n] bool: words that will read their entry; all of them, or the tail
+    ) -> dict[str, float]:  # see `figures`, of all words before entries were dropped
+        "Fix the entry of every word, and drop entries that no needed word uses"
+        given = f"a freeze in phase {int(self.phase)}"
+        expect(int(self.phase) == 1, given, "phase 1", "Call `begin_entries` first; freeze once.")
+        figures = self.figures()
+        codes = self.chosen()
+        if needed.any():
+            check_sharing(figures, self.config.least_used, self.config.most_alike)
+        used = torch.unique(codes[needed & (codes >= 0)])
+        # the last place is read by the code -1
+        renumbered = torch.full((self.entries.num_embeddings + 1,), -1, device=codes.device)
+        renumbered[used] = torch.arange(len(used), device=codes.device)
+        self.codes = renumbered[codes]
+        self.original = self.original[used]
+        self.make_room(frozen=True, n=len(used), rows=self.entries.weight[used].clone())
+        self.phase.fill_(2)
+        return figures | dict(entries_kept=len(used))
 
 # %% ../../../nbs/04_methods/3_smalr/50_latent.ipynb #37a46432
 @torch.no_grad()

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['TOKENIZERS', 'PREFERRED', 'PAD', 'UNKNOWN', 'unicode_words', 'character_bigrams', 'preferred_tokenizer',
-           'word_tokenizer', 'caption_words', 'pad_rows', 'WordVocabulary', 'count_words', 'with_vectors',
-           'language_index', 'specific_words', 'covered']
+           'word_tokenizer', 'caption_words', 'pad_rows', 'WordNumbers', 'CaptionIds', 'WordVocabulary', 'count_words',
+           'with_vectors', 'language_index', 'specific_words', 'covered']
 
 # %% ../../../nbs/04_methods/3_smalr/20_vocabulary.ipynb #30fd8961
 import re
@@ -37,7 +37,7 @@ def unicode_words(
     "Runs of letters, digits and their combining marks"
     return _WORD.findall(text)
 
-
+# %% ../../../nbs/04_methods/3_smalr/20_vocabulary.ipynb #263107f5
 def character_bigrams(
     text: str,  # NFC, lower case
 ) -> list[str]:
@@ -72,7 +72,7 @@ def _janome() -> Callable[[str], list[str]]:
     segmenter = Tokenizer(wakati=True)
     return lambda text: [word for word in segmenter.tokenize(text) if _WORD.match(word)]
 
-
+# %% ../../../nbs/04_methods/3_smalr/20_vocabulary.ipynb #8b9fca15
 TOKENIZERS: dict[str, Callable[[], Callable[[str], list[str]]]] = dict(
     unicode_words=lambda: unicode_words, character_bigrams=lambda: character_bigrams, jieba=_jieba, janome=_janome
 )
@@ -127,7 +127,7 @@ def pad_rows(
     return torch.from_numpy(ids)
 
 # %% ../../../nbs/04_methods/3_smalr/20_vocabulary.ipynb #bebfd79b
-class WordVocabulary:
+class WordNumbers:
     "The words of several languages with one numbering"
 
     def __init__(
@@ -166,10 +166,17 @@ class WordVocabulary:
         "Word → frequency of a language"
         return dict(zip(self.words[language], self.counts[language]))
 
-    def __eq__(self, other):
-        return isinstance(other, WordVocabulary) and self.plain() == other.plain()
+    def word(self, i: int) -> tuple[str, str]:  # language, word
+        "Language and word of an id"
+        for language, words in self.words.items():
+            place = i - self.first[language]
+            if 0 <= place < len(words):
+                return language, words[place]
+        raise LabError(f"the id {i}", f"2 to {len(self) - 1}; 0 is padding, 1 the unknown word", "Correct it.")
 
-    __hash__ = None  # type: ignore[assignment]  # compared by content, so it cannot be hashed
+# %% ../../../nbs/04_methods/3_smalr/20_vocabulary.ipynb #0b18dda0
+class CaptionIds(WordNumbers):
+    "Captions as ids of their words"
 
     def words_of(self, caption: str, language: str) -> list[str]:
         "The words of a caption, known or unknown"
@@ -200,13 +207,14 @@ class WordVocabulary:
         "Captions as ids, padded with 0"
         return pad_rows(self.encode(captions, language, max_words))
 
-    def word(self, i: int) -> tuple[str, str]:  # language, word
-        "Language and word of an id"
-        for language, words in self.words.items():
-            place = i - self.first[language]
-            if 0 <= place < len(words):
-                return language, words[place]
-        raise LabError(f"the id {i}", f"2 to {len(self) - 1}; 0 is padding, 1 the unknown word", "Correct it.")
+# %% ../../../nbs/04_methods/3_smalr/20_vocabulary.ipynb #410dd4b7
+class WordVocabulary(CaptionIds):
+    "A vocabulary that can be stored"
+
+    def __eq__(self, other):
+        return isinstance(other, WordVocabulary) and self.plain() == other.plain()
+
+    __hash__ = None  # type: ignore[assignment]  # compared by content, so it cannot be hashed
 
     def plain(self) -> dict:
         "The vocabulary as plain data for JSON"
@@ -275,12 +283,10 @@ def language_index(
     vocabulary: WordVocabulary,  # any vocabulary
 ) -> Tensor:  # [n] index of each id's language; -1 for the two special ids
     "The language of every id"
-    index = [-1, -1]
-    for i, language in enumerate(vocabulary.languages):
-        index += [i] * len(vocabulary.words[language])
-    return torch.tensor(index)
+    sizes = torch.tensor([2, *map(len, vocabulary.words.values())])
+    return torch.arange(-1, len(vocabulary.languages)).repeat_interleave(sizes, output_size=len(vocabulary))
 
-
+# %% ../../../nbs/04_methods/3_smalr/20_vocabulary.ipynb #a91427e2
 def specific_words(
     vocabulary: WordVocabulary,  # any vocabulary
     k: int,  # K, words with vectors of their own in each language
