@@ -57,7 +57,7 @@ class Loss:
         values = self.options | dict(options)
         return {name.format_map(values) for name in self.reads}
 
-
+# %% ../../nbs/06_training/1_loop/10_losses.ipynb #eb26dd32
 LOSSES: dict[str, Loss] = {}
 IMAGE_FEATURES = {"image_features", "visual_features"}  # computed from images; `loss` adds to them
 

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['BLOCK', 'Rows', 'Column', 'Term', 'CriticTraining', 'Stage', 'needs_pictures', 'check_terms', 'stage_loss',
            'set_trainable', 'half_cosine', 'cosine_factor', 'learning_rate', 'length_batches', 'check_captions',
-           'CaptionBatches']
+           'CaptionOrder', 'CaptionBatches']
 
 # %% ../../nbs/06_training/1_loop/20_stages.ipynb #722551d3
 import math
@@ -82,9 +82,12 @@ class Stage:
         for name in ("steps", "batch_size", "length_bucket", "captions"):
             value = getattr(self, name)
             expect(value >= 1, f"stage {self.name!r} with {name} = {value}", "1 or more", "Correct it.")
-        rate = self.learning_rate
-        sound = 0 <= rate < math.inf
-        expect(sound, f"stage {self.name!r} with the learning rate {rate}", "0 or more", "Correct it.")
+        expect(
+            0 <= self.learning_rate < math.inf,
+            f"stage {self.name!r} with the learning rate {self.learning_rate}",
+            "0 or more",
+            "Correct it.",
+        )
         expect(
             not self.until or self.schedule == "constant",
             f"stage {self.name!r} of open length with a {self.schedule} schedule",
@@ -102,7 +105,7 @@ class Stage:
         "Steps including a prolongation"
         return 2 * self.steps if self.until else self.steps
 
-
+# %% ../../nbs/06_training/1_loop/20_stages.ipynb #eeb2e6e8
 def needs_pictures(
     stage: Stage,  # any
 ) -> bool:
@@ -122,15 +125,18 @@ def check_terms(
             raise unknown_name(f"stage {stage.name!r} with a loss", term.loss, LOSSES, "Correct the preset.")
         known = list(LOSSES[term.loss].options)
         unknown = sorted(set(term.options) - set(known))
-        what = f"options {unknown} for the loss {term.loss!r}"
-        expect(not unknown, what, f"some of {known}", "Correct the preset.")
+        expect(not unknown, f"options {unknown} for the loss {term.loss!r}", f"some of {known}", "Correct the preset.")
         for option, value in term.options.items():
             checked(LOSSES[term.loss].kinds.get(option, Any), value, f"{term.loss}.{option}")
     names = [term.called for term in stage.terms]
-    twice = f"two terms of one name in stage {stage.name!r}, of {names}"
-    expect(len(set(names)) == len(names), twice, "a name for each", "Give one of them a `name`.")
+    expect(
+        len(set(names)) == len(names),
+        f"two terms of one name in stage {stage.name!r}, of {names}",
+        "a name for each",
+        "Give one of them a `name`.",
+    )
 
-
+# %% ../../nbs/06_training/1_loop/20_stages.ipynb #2e01fd98
 def stage_loss(
     stage: Stage,  # names the terms
     features: Mapping[str, Tensor],  # from the method, with the critic's logits where the stage has one
@@ -177,7 +183,7 @@ def cosine_factor(
     "A linear rise that meets the half cosine of all steps"
     return min((step + 1) / (warmup * steps), half_cosine(step / steps) + least)
 
-
+# %% ../../nbs/06_training/1_loop/20_stages.ipynb #af65f302
 def learning_rate(
     stage: Stage,  # names the highest rate, the warm-up and the schedule
     step: int,  # from 0
@@ -216,17 +222,70 @@ def check_captions(
     what: str = "captions",  # that are counted
 ) -> None:
     "Refuse fewer captions than one batch"
-    batch = f"at least one batch of {batch_size}"
-    expect(n >= batch_size, f"{n} {what}", batch, f"Give more {what} or a smaller batch_size.")
+    expect(
+        n >= batch_size,
+        f"{n} {what}",
+        f"at least one batch of {batch_size}",
+        f"Give more {what} or a smaller batch_size.",
+    )
 
-# %% ../../nbs/06_training/1_loop/20_stages.ipynb #08feeb8f
+# %% ../../nbs/06_training/1_loop/20_stages.ipynb #7831bc13
 BLOCK = 1024  # languages drawn at a time
 
+
+class CaptionOrder:
+    "Which captions are the batch of any step, from its number"
+
+    def __init__(
+        self,
+        lengths: Mapping[str, np.ndarray],  # language → tokens of every caption
+        batch_size: int,  # B
+        seed: int,  # of languages and order
+        bucket: int,  # batches sorted by length together
+    ):
+        self.lengths = lengths
+        self.batch_size = batch_size
+        self.seed = seed
+        self.bucket = bucket
+        self.languages = sorted(lengths)
+        self._drawn = np.empty(0, int)
+        self._orders: dict[str, tuple[int, np.ndarray]] = {}
+        for language in lengths:
+            check_captions(len(lengths[language]), batch_size, f"captions in {language!r}")
+
+    def order(
+        self,
+        language: str,  # ISO 639
+        epoch: int,  # passes over the language before this one
+    ) -> np.ndarray:  # [n_batches, B]
+        "The batches of one pass over a language"
+        known_epoch, batches = self._orders.get(language, (-1, np.empty(0)))
+        if known_epoch != epoch:
+            rng = np.random.default_rng([self.seed, self.languages.index(language), epoch])
+            batches = length_batches(self.lengths[language], self.batch_size, rng, self.bucket)
+            self._orders[language] = epoch, batches
+        return batches
+
+    def chosen(
+        self,
+        step: int,  # from 0
+    ) -> tuple[str, np.ndarray]:  # language, rows [B]
+        "The language of a step and its captions"
+        while len(self._drawn) <= step:
+            rng = np.random.default_rng([self.seed, len(self._drawn) // BLOCK, 7])
+            self._drawn = np.append(self._drawn, rng.integers(len(self.languages), size=BLOCK))
+        drawn = self._drawn[step]
+        language = self.languages[drawn]
+        earlier = int((self._drawn[:step] == drawn).sum())
+        epoch, place = divmod(earlier, len(self.lengths[language]) // self.batch_size)
+        return language, self.order(language, epoch)[place]
+
+# %% ../../nbs/06_training/1_loop/20_stages.ipynb #08feeb8f
 Rows = Tensor | StoredRows  # of features, in memory or in a feature store
 Column = tuple[Mapping[str, Sequence[int]], Rows]  # language → row of every caption; the rows
 
 
-class CaptionBatches:
+class CaptionBatches(CaptionOrder):
     "The batch of any step, from its number: ids of target captions, and columns by the names of `contracts.COLUMNS`"
 
     def __init__(
@@ -243,52 +302,21 @@ class CaptionBatches:
         bucket: int = 8,  # batches sorted by length together
         more: Mapping[str, Column] | None = None,  # further columns by name
     ):
+        lengths = {language: np.array([len(r) for r in captions]) for language, captions in rows.items()}
+        super().__init__(lengths, batch_size, seed, bucket)
         self.rows = rows
         self.pad = pad
-        self.batch_size = batch_size
-        self.seed = seed
-        self.bucket = bucket
         self.columns: dict[str, Column] = dict(source_features=(sources, source_features))
         if image_features is not None:
             self.columns["image_features"] = (visuals or sources, image_features)
         self.columns |= more or {}
-        self.languages = sorted(rows)
-        self._drawn = np.empty(0, int)
-        self._orders: dict[str, tuple[int, np.ndarray]] = {}
-        for language, captions in rows.items():
-            check_captions(len(captions), batch_size, f"captions in {language!r}")
-
-    def order(
-        self,
-        language: str,  # ISO 639
-        epoch: int,  # passes over the language before this one
-    ) -> np.ndarray:  # [n_batches, B]
-        "The batches of one pass over a language"
-        known_epoch, batches = self._orders.get(language, (-1, np.empty(0)))
-        if known_epoch != epoch:
-            rng = np.random.default_rng([self.seed, self.languages.index(language), epoch])
-            lengths = np.array([len(r) for r in self.rows[language]])
-            batches = length_batches(lengths, self.batch_size, rng, self.bucket)
-            self._orders[language] = epoch, batches
-        return batches
-
-    def _draw_languages(self, n: int) -> None:
-        "The languages of at least `n` steps, in blocks that have a seed each"
-        while len(self._drawn) < n:
-            rng = np.random.default_rng([self.seed, len(self._drawn) // BLOCK, 7])
-            self._drawn = np.append(self._drawn, rng.integers(len(self.languages), size=BLOCK))
 
     def __call__(
         self,
         step: int,  # from 0
     ) -> dict[str, Any]:  # language, rows [B], longest, ids [B, L], end_index [B], and columns such as source_features
         "The batch of a step"
-        self._draw_languages(step + 1)
-        drawn = self._drawn[step]
-        language = self.languages[drawn]
-        earlier = int((self._drawn[:step] == drawn).sum())
-        epoch, place = divmod(earlier, len(self.rows[language]) // self.batch_size)
-        chosen = self.order(language, epoch)[place]
+        language, chosen = self.chosen(step)
         captions = [self.rows[language][i] for i in chosen]
         ids, end_index = self.pad(captions)
         batch = dict(language=language, rows=chosen, longest=max(map(len, captions)), ids=ids, end_index=end_index)

@@ -102,7 +102,7 @@ class _Neighbours:
             return forward
         return (forward + neighbours(d.T, positives, right, margin=self.margin, hardest=self.hardest)) / 2
 
-
+# %% ../../nbs/06_training/1_loop/14_triplets.ipynb #45231fdb
 @loss(reads=("universal_features", "final_features", "visual_index", "text_index"))
 def neighbourhood(
     features: Mapping[str, Tensor],  # see `reads`; 'text_index' only with `same_text_is_positive`

@@ -133,14 +133,6 @@ class StagedSMALR(SMALRParts):
         # latent entries are still trained
         return isinstance(self.words, HybridWords) and int(self.words.latent.phase) < 2
 
-    def start_from(
-        self,
-        rows: Tensor,  # [n ids, W] in the order of the vocabulary
-        folder=None,  # not used
-    ) -> None:
-        "Set the word vectors"
-        self.hybrid.start_from(rows)
-
     def prepare(
         self,
         stage: str,  # name of the stage that begins
@@ -278,10 +270,29 @@ class MaskingSMALR(EncodingSMALR):
             restored_final_features=model.restored(model.final, final),
         )
 
+    def row_axis(
+        self,
+        feature: str,  # a key of `training_features`
+    ) -> int | None:  # None: the feature does not depend on the batch
+        "Axis of the batch: images come first, captions after their languages or pairs of languages"
+        if feature == "embedding_shift":
+            return None
+        if feature in ("visual_features", "visual_index"):
+            return 0
+        return 2 if feature.startswith("restored_") else 1
+
 # %% ../../../nbs/04_methods/3_smalr/80_encoder.ipynb #c0fe511f
 @register_method
 class SMALR(MaskingSMALR):
     "Scalable multilingual aligned language representation (ECCV 2020)"
+
+    def start_from(
+        self,
+        rows: Tensor,  # [n ids, W] in the order of the vocabulary
+        folder=None,  # not used
+    ) -> None:
+        "Set the word vectors"
+        self.hybrid.start_from(rows)
 
     @classmethod
     def reads(
@@ -323,17 +334,6 @@ class SMALR(MaskingSMALR):
         if self.masked is not None:
             features |= self.masked_features(self.masked, words, ids > 0, _by_language(batch["masked_words"]))
         return features
-
-    def row_axis(
-        self,
-        feature: str,  # a key of `training_features`
-    ) -> int | None:  # None: the feature does not depend on the batch
-        "Axis of the batch: images come first, captions after their languages or pairs of languages"
-        if feature == "embedding_shift":
-            return None
-        if feature in ("visual_features", "visual_index"):
-            return 0
-        return 2 if feature.startswith("restored_") else 1
 
 # %% ../../../nbs/04_methods/3_smalr/80_encoder.ipynb #4d319085
 def precomputed(

@@ -244,16 +244,6 @@ class WordEntries(ProjectedWords):
         self.entries.weight.copy_(centres)
         self.phase.fill_(1)
 
-    @torch.no_grad()
-    def chosen(self) -> Tensor:  # [n], -1 for the special ids
-        "The entry of every word, without exploration"
-        if int(self.phase) == 2:
-            return self.codes.clone()
-        words = self.all_words()
-        codes = torch.full_like(self.codes, -1)
-        codes[words] = nearest_entries(self.projected(words), self.entries.weight)[:, 0]
-        return codes
-
     def make_room(
         self,
         frozen: bool,  # remove projections and word vectors
@@ -287,6 +277,16 @@ class LatentVocabulary(WordEntries):
         explore = self.config.explore if self.training else 0
         best = nearest_entries(queries, self.entries.weight, self.config.among if explore else 1)
         return self.entries(explored(best, explore)) + queries - queries.detach()
+
+    @torch.no_grad()
+    def chosen(self) -> Tensor:  # [n], -1 for the special ids
+        "The entry of every word, without exploration"
+        if int(self.phase) == 2:
+            return self.codes.clone()
+        words = self.all_words()
+        codes = torch.full_like(self.codes, -1)
+        codes[words] = nearest_entries(self.projected(words), self.entries.weight)[:, 0]
+        return codes
 
     @torch.no_grad()
     def figures(self) -> dict[str, float]:
