@@ -37,9 +37,10 @@ from dasd_lab.runs.shipped import run_languages
 from dasd_lab.search.doubt import Calibration, calibration_of, save_calibration
 from dasd_lab.search.on_disk.places import gallery_run
 from dasd_lab.search.on_disk.stored import StoredGallery
+from dasd_lab.training import runs
 from dasd_lab.training.plan import plan
 from dasd_lab.training.recipes import train
-from dasd_lab.training.runs import Keeping, TrainingRun
+from dasd_lab.training.runs import Keeping
 from dasd_lab.training.source_model import train_source
 
 # of each kind; ten times as many with SOAK
@@ -80,14 +81,14 @@ def made(tmp_path_factory):
 
 def interrupted(folder: Path, backbone):
     "A training that ended after a checkpoint"
-    save = TrainingRun.save_checkpoint
+    save = runs.save_checkpoint
 
-    def stopping(self, *args, **kwargs):
-        save(self, *args, **kwargs)
+    def stopping(*args):
+        save(*args)
         raise Stop
 
     with pytest.MonkeyPatch.context() as m, pytest.raises(Stop):
-        m.setattr(TrainingRun, "save_checkpoint", stopping)
+        m.setattr(runs, "save_checkpoint", stopping)
         train(QUICK, Squares(), out=folder, backbone=backbone, progress=False, keeping=Keeping(1))
 
 

@@ -169,7 +169,7 @@ def test_tables_are_text_or_json(own):
 def test_a_command_is_a_function(own, capsys):
     from dasd_lab.commands.corpora import corpus_info
 
-    corpus_info(own)
+    corpus_info(str(own))
     assert capsys.readouterr().out == lab("corpus", "info", own).stdout
 
 
@@ -331,17 +331,18 @@ def test_evaluate(squares, run):
 
 
 def test_search(squares, run):
-    "A German query finds the square of its colour, in a folder of images and in the saved gallery"
+    "A German query finds the square of its colour, in a folder of images and in a gallery on disk"
     query = ["--language", "de", "-k", "2", "--run", run, "--json"]
     gallery = squares / "gallery"
     page = squares / "page.html"
-    images = ["--pictures", squares / "corpus/test", "--save", gallery, "--page", page]
+    images = ["--pictures", squares / "corpus/test", "--page", page]
     result = lab("search", "ein grünes", "Quadrat.", *query, *images)
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
     assert (found["query"], found["language"], found["recognised"]) == ("ein grünes Quadrat.", "de", False)
     assert len(found["rows"]) == 2 and found["rows"][0]["rank"] == 1 and found["rows"][0]["picture"].startswith("02")
     assert "ein grünes Quadrat." in page.read_text() and "data:image" in page.read_text()
+    assert lab("gallery", "import", squares / "corpus/test", "--gallery", gallery, "--run", run).returncode == 0
     saved = lab("search", "ein grünes Quadrat.", *query, "--gallery", gallery)
     assert json.loads(saved.stdout)["rows"] == found["rows"]
     for words, message in (

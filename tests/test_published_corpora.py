@@ -424,7 +424,7 @@ def test_a_preset_finds_its_corpus_and_trains(squares):
 
     corpus = load_corpus("multi30k")
     need = corpus_need("multi30k", ["de"], "all")
-    assert need.found and "de 48 human, de 47 mt" in need.detail and need.next_step == ""
+    assert need.found and "de human 48, de mt 47" in need.detail and need.next_step == ""
     backbone = train_source(SOURCE, corpus, progress=False)
     run = train(TINY | dict(corpus="multi30k"), backbone=backbone, progress=False)
     assert run.card["corpus"] == "multi30k" and run.card["corpus_checksum"] == corpus.checksum

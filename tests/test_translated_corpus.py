@@ -105,7 +105,7 @@ def test_the_documented_path(multi30k, backbone, tmp_path, capsys, engine):
     lab("publish", run, model, "--corpus", "multi30k", "--license", "apache-2.0")
     assert "machine-translated: es" in (model / "README.md").read_text()
     lab("publish", run, tmp_path / "on_mt", "--corpus", "multi30k", "--languages", "es", "--origin", "mt")
-    assert "machine-translated captions per language" in (tmp_path / "on_mt/README.md").read_text()
+    assert "captions (machine-translated: es) per language" in (tmp_path / "on_mt/README.md").read_text()
     assert load_run(model).languages == ("es",)
     gallery = tmp_path / "gallery"
     lab("gallery", "import", multi30k / "images", "--gallery", gallery, "--run", model)

@@ -6,7 +6,6 @@
 __all__ = ['Filter', 'write_page', 'search_images']
 
 # %% ../../nbs/11_commands/86_search.ipynb #bdfd79f8
-import json
 import sys
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ from cyclopts import Parameter
 from cyclopts.types import ExistingDirectory, NonNegativeInt, PositiveInt
 
 from ..base.foundation import counted, expect, unknown_name
+from ..base.presets import json_line
 from dasd_lab.commands.arguments import (
     CorpusName,
     File,
@@ -184,7 +184,10 @@ def _show_hits(hits, english: dict[str, str], as_json: bool) -> None:
 Filter = Annotated[
     dict,
     Parameter(
-        metavar="JSON", accepts_keys=False, n_tokens=1, converter=lambda type_, tokens: json.loads(tokens[0].value)
+        metavar="JSON",
+        accepts_keys=False,
+        n_tokens=1,
+        converter=lambda type_, tokens: json_line(tokens[0].value, "--where"),
     ),
 ]
 
@@ -196,8 +199,7 @@ def search_images(
     language: LanguageName | None = None,  # language of the query, such as de or german (default: recognised)
     k: Annotated[PositiveInt, Parameter(alias="-k")] = 12,  # number of results
     gallery: GalleryName | None = None,  # name or folder of a gallery, made by `gallery import`
-    pictures: ExistingDirectory
-    | None = None,  # folder of your own images, read anew each time; `gallery import` keeps them
+    pictures: ExistingDirectory | None = None,  # folder of own images, read anew each time; `gallery import` keeps them
     where: Filter | None = None,  # of a gallery: only images that fit, '{"year": {"from": 2020}}'
     skip: NonNegativeInt = 0,  # of a gallery: number of best results to skip, for paging
     # describes the images of --pictures for a method that reads descriptions (LECCR): a model as for `describe`, or
