@@ -344,7 +344,8 @@ def test_search(squares, run):
     assert "ein grünes Quadrat." in page.read_text() and "data:image" in page.read_text()
     assert lab("gallery", "import", squares / "corpus/test", "--gallery", gallery, "--run", run).returncode == 0
     saved = lab("search", "ein grünes Quadrat.", *query, "--gallery", gallery)
-    assert json.loads(saved.stdout)["rows"] == found["rows"]
+    there = json.loads(saved.stdout)["rows"]
+    assert [row["picture"] for row in there] == [row["picture"] for row in found["rows"]]
     for words, message in (
         (["ein Hund", "--language", "fi"], "'fi'"),
         ([" "], "an empty query"),

@@ -11,7 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 from served import draw, make, picture
 from squares import Squares
-from traitlets import HasTraits
+from traitlets import HasTraits, Unicode
 
 from dasd_lab.base.contracts import LabError
 from dasd_lab.base.presets import load_preset, required, vary
@@ -134,6 +134,7 @@ def test_a_corpus_that_is_not_here(capsys, tmp_path, monkeypatch):
 
 def test_an_unknown_image_as_query():
     class Images(HasTraits):
+        status = Unicode()
         ids = ("a",)
 
         def __init__(self):

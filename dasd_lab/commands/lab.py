@@ -92,7 +92,7 @@ def _show_pictures(pictures: str | Path | None) -> None:
 
 
 def _server(
-    program: str,  # module of `serve` and function
+    program: str,  # module of `explore.host` and function
     **arguments,  # of the function
 ) -> list[str]:
     "The command of a process that serves notebooks, which this one imports nothing of; Ctrl-C ends it while it starts"
@@ -101,7 +101,7 @@ def _server(
         # jsonschema would check IRIs with it, of which notebooks have none; its grammar takes seconds to build
         "import json, sys; sys.modules['rfc3987_syntax'] = None; "
         "from dasd_lab.explore.host.stopping import end_on_ctrl_c; end_on_ctrl_c(); "
-        f"from dasd_lab.serve.{module} import {function}; {function}(**json.loads(sys.argv[1]))"
+        f"from dasd_lab.explore.host.{module} import {function}; {function}(**json.loads(sys.argv[1]))"
     )
     return [sys.executable, "-c", script, json.dumps(arguments)]
 
