@@ -456,7 +456,7 @@ def corpus_options(
     address: str,  # a registered name and its options, such as flickr8k:test=zh_translated
 ) -> tuple[str, dict[str, Any]]:  # name, options for `load_corpus`; no options: the address itself
     "Read NAME:OPTION=VALUE,OPTION=VALUE; true, false and numbers are read as such"
-    name, _, text = address.partition(":")
+    name, _, text = str(address).partition(":")
     if not text or name not in list_corpora():
         return address, {}
     options = {}
