@@ -33,7 +33,7 @@ COMPUTES = (
     "methods.dasd.disentangling",
     "methods.dasd.adapters",
     "methods.dasd.encoder",
-    "dasd.official",
+    "methods.dasd.official",
     "training.losses",
     "training.optimizers",
 )
