@@ -14,6 +14,7 @@ from dasd_lab.base.presets import load_preset, settings, vary
 from dasd_lab.evaluation.retrieval import rank
 from dasd_lab.evaluation.tables import tables_of
 from dasd_lab.methods.leccr.interaction import (
+    Interaction,
     InteractionConfig,
     VisionConfig,
     VisualSide,
@@ -196,6 +197,16 @@ def test_stages_of_the_model(golden):
         close(ours, a[f"stage/{k}"], k)
     for k, (x, y) in dict(sv=("source", "visual"), tv=("target", "visual"), ts=("target", "source")).items():
         close(cosines(f, f"{x}_features", f"{y}_features"), a[f"stage/S_g_{k}"], k)
+
+
+def test_co_attention(golden):
+    c = golden.c
+    block = Interaction(c.d_v, InteractionConfig("coattention", depth(golden, "coattn")), BlockConfig(c.heads)).eval()
+    block.load_state_dict(
+        {ours(k).removeprefix("interaction."): v for k, v in golden.state.items() if k.startswith("coattn")}
+    )
+    for found, k in zip(block(golden.a["in/Z_v"], golden.a["stage/M"]), ("Z_v_hat", "M_hat")):
+        close(found, golden.a[f"coattn/{k}"], k)
 
 
 def test_the_printed_block(golden):
