@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from ..base.foundation import LabError
+from ..base.foundation import expect
 from ..base.presets import checked, opening
 from ..base.storage import Manifest, read_manifest, read_tensors, seal, unseal, whole_folder, write_tensors
 from ..corpora.captions import COMBINING_MARKS
@@ -47,10 +47,8 @@ def words_of(
     words = []
     for found in _RUN.finditer(text.casefold()):
         run = found.group()
-        if found["unspaced"]:
-            words += [run[i : i + 2] for i in range(len(run) - 1)] or [run]
-        else:
-            words.append(run)
+        pairs = [run[i : i + 2] for i in range(len(run) - 1)] if found["unspaced"] else []
+        words += pairs or [run]
     return words
 
 
@@ -162,7 +160,7 @@ def length_of(
 # %% ../../nbs/08_search/0_queries/10_doubt.ipynb #fa97c899
 SENTENCES = {
     "no image": "Perhaps no image fits: the best one scores lower than the right image of nearly every query.",
-    "query": "The query is unlike the captions that the model was trained on",
+    "query": "The query is unlike the captions that the model was trained on: {words}.",
     "images": "The images are unlike those that the model was trained on: results may be arbitrary.",
 }
 
@@ -180,35 +178,15 @@ class Doubt:
     @property
     def sentences(self) -> list[str]:
         "What the signs say, one sentence each"
-        said = []
-        for sign in self.signs:
-            sentence = SENTENCES[sign]
-            if sign == "query":
-                words = ", ".join(dict.fromkeys(self.unknown))[:100]
-                sentence = f"{sentence}: {words}." if words else f"{sentence}."
-            said.append(sentence)
-        return said
+        words = ", ".join(dict.fromkeys(self.unknown))[:100]
+        return [SENTENCES[sign].format(words=words) for sign in self.signs]
 
 # %% ../../nbs/08_search/0_queries/10_doubt.ipynb #97bcd609
-class _Limit(TypedDict):
-    "Limits of queries of one length"
-
-    fewest_score: float
-    most_unknown: float
-
-
-class _Limits(TypedDict):
-    "Limits of a language, see `length_of`"
-
-    short: _Limit
-    long: _Limit
-
-
 class CalibrationManifest(Manifest):
     "The manifest of a calibration"
 
     method_files: dict[str, str]
-    limits: dict[str, _Limits]
+    limits: dict[str, dict[str, dict[str, float]]]  # language → short or long → see `Calibration`
     most_distance: float
 
 
@@ -254,8 +232,8 @@ def _read(
         words = {line.split(" ", 1)[0]: frozenset(line.split(" ")[1:]) for line in lines}
         parts = [tensors[name].float() for name in ("cohort", "centre", "precision")]
     shapes = [list(part.shape) for part in parts]
-    if len(shapes[0]) != 2 or shapes[1:] != [[24], [24, 24]]:
-        raise LabError(f"{folder} with tensors of the shapes {shapes}", "[n, E], [24] and [24, 24]", _AGAIN)
+    possible = len(shapes[0]) == 2 and shapes[1:] == [[24], [24, 24]]
+    expect(possible, f"{folder} with tensors of the shapes {shapes}", "[n, E], [24] and [24, 24]", _AGAIN)
     return Calibration(*parts, manifest["most_distance"], words, manifest["limits"])
 
 
@@ -268,8 +246,9 @@ def calibration_of(
     if file is None or not file.is_file():
         return None
     calibration = _read(run / "doubt", file.stat().st_mtime_ns)
-    width = getattr(method, "embed_dim", None)
-    if calibration and width not in (None, calibration.cohort.shape[1]):
-        given = f"{run / 'doubt'} with embeddings of {calibration.cohort.shape[1]} numbers"
-        raise LabError(given, f"{width}, as those of the method", _AGAIN)
+    if calibration:
+        width = calibration.cohort.shape[1]
+        expected = getattr(method, "embed_dim", width)
+        given = f"{run / 'doubt'} with embeddings of {width} numbers"
+        expect(width == expected, given, f"{expected}, as those of the method", _AGAIN)
     return calibration

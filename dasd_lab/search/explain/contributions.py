@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from ...backbone.tokens import CaptionTokenizer
 from ...backbone.towers import attention
-from ...base.contracts import LabError, RetrievalMethod, evaluating
-from ...base.foundation import extra
+from ...base.contracts import RetrievalMethod, evaluating
+from ...base.foundation import expect, extra
 from ...corpora.captions import COMBINING_MARKS
 from ...corpora.catalog import built_in
 from ...corpora.languages import direction
@@ -192,12 +192,9 @@ def _token_path(method: RetrievalMethod, language: str) -> _TokenPath:
     if hasattr(backbone, "source_from_ids") and method.by_tower(language):
         tokens = partial(backbone.tokens, language=language)
         return _TokenPath(backbone.tokenizer_of(language), backbone.text.embedding, tokens, backbone.source_from_ids)
-    if not all(hasattr(method, name) for name in ("token_vectors", "tokens", "features")):
-        raise LabError(
-            f"integrated gradients of {method.name!r}, which has no token vectors",
-            "a method with token_vectors, tokens and features",
-            "Use algorithm='leave_one_out'.",
-        )
+    given = f"integrated gradients of {method.name!r}, which has no token vectors"
+    possible = all(hasattr(method, name) for name in ("token_vectors", "tokens", "features"))
+    expect(possible, given, "a method with token_vectors, tokens and features", "Use algorithm='leave_one_out'.")
 
     def encode(ids, end_index):
         return method.features(ids, end_index, language)["target_features"]
@@ -266,8 +263,8 @@ def explain_words(
     algorithm: str = "leave_one_out",  # or 'integrated_gradients'
 ) -> WordContributions:
     "Contribution of each word of a query to its score with an image"
-    if algorithm not in ALGORITHMS:
-        raise LabError(f"algorithm={algorithm!r}", f"one of {sorted(ALGORITHMS)}", "Choose one of them.")
+    known = algorithm in ALGORITHMS
+    expect(known, f"algorithm={algorithm!r}", f"one of {sorted(ALGORITHMS)}", "Choose one of them.")
     query = read_query(text, gallery.method, language)
     with evaluating(gallery.method):
         visuals = gallery.picture_visuals(picture)

@@ -7,11 +7,11 @@ __all__ = ['RegionContributions', 'explain_regions', 'overlay', 'can_attend', 'e
 
 # %% ../../../nbs/08_search/3_explain/20_regions.ipynb #1168afef
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from ...backbone.patches import pixel_columns
@@ -29,18 +29,14 @@ class RegionContributions:
 
     text: str  # input of the method
     language: str  # ISO 639
-    heat: np.ndarray  # [S, S] over the encoded square: score decrease (occlusion) or shares (attention)
+    heat: np.ndarray = field(
+        repr=False
+    )  # [S, S] over the encoded square: score decrease (occlusion) or shares (attention)
     score: float  # of the whole image
     algorithm: str  # 'occlusion' or 'attention'
     after: float | None = None  # lowest score with a covered window
     box: tuple[float, float, float, float] | None = None  # that window: x0, y0, x1, y1 in [0, 1]
     drift: float = 0.0  # score of the given pixels minus the score in the gallery
-
-    def __repr__(self):
-        scores = f"score {self.score:.3f}"
-        if self.after is not None:
-            scores += f", {self.after:.3f} with the most important window covered"
-        return f"{self.algorithm} of {self.text!r}: {scores}; pixels differ from the gallery by {self.drift:+.3f}"
 
 # %% ../../../nbs/08_search/3_explain/20_regions.ipynb #51ba90bb
 def _is_id(gallery: Gallery, picture) -> bool:
@@ -143,15 +139,6 @@ def explain_regions(
     )
 
 # %% ../../../nbs/08_search/3_explain/20_regions.ipynb #598eb969
-def _colour_table() -> np.ndarray:
-    "Inferno without its darkest colours, [256, 3] uint8"
-    with extra("explain"):
-        from plotly.colors import sample_colorscale
-
-    colours = sample_colorscale("Inferno", list(np.linspace(0.12, 1, 256)))  # such as 'rgb(1, 2, 3)'
-    return np.array([[int(v) for v in colour[4:-1].split(",")] for colour in colours], np.uint8)
-
-
 def overlay(
     picture: Image.Image,  # any size
     heat: np.ndarray,  # [h, w] over its middle square
@@ -164,7 +151,8 @@ def overlay(
     maximum = float(np.max(heat)) if top is None else top
     share = np.clip(np.nan_to_num(heat) / max(maximum, 1e-12), 0, 1).astype(np.float32)
     share = np.asarray(Image.fromarray(share).resize((side, side), Image.Resampling.BICUBIC)).clip(0, 1)
-    colours = Image.fromarray(_colour_table()[(share * 255).astype(int)])
+    strength = Image.fromarray((share * 255).astype(np.uint8))
+    colours = ImageOps.colorize(strength, "#1b0c41", "#fcffa4", mid="#dd513a")  # as Inferno
     opacity = Image.fromarray((255 * 0.72 * share**0.6).astype(np.uint8))
     shown = picture.convert("L").point(lambda v: round(0.75 * v + 30)).convert("RGB")
     shown.paste(colours, corner, opacity)

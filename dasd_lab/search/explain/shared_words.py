@@ -12,7 +12,6 @@ from collections import Counter
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
-from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -20,7 +19,7 @@ import torch
 from torch.nn.functional import normalize
 
 from ...base.contracts import RetrievalMethod, evaluating
-from ...base.foundation import LabError, expect
+from ...base.foundation import expect
 from ...corpora.captions import recognise_language
 from ...corpora.catalog import built_in
 from ...methods.smalr.encoder import SMALR
@@ -269,14 +268,12 @@ def dictionary_pairs(
     words: SharedWords,  # any
 ) -> pd.DataFrame:  # first, second: ids; kind, key; one, other: their languages
     "Pairs of words of different languages with the same meaning"
-    languages = words.table.language.to_dict()
-    by_meaning = {}
-    for id, meaning in known_meanings(words.vocabulary).items():
-        by_meaning.setdefault(meaning, []).append(id)
-    pairs = [(*pair, *meaning) for meaning, ids in by_meaning.items() for pair in combinations(sorted(ids), 2)]
-    table = pd.DataFrame(pairs, columns=["first", "second", "kind", "key"])
-    table = table.assign(one=table["first"].map(languages), other=table["second"].map(languages))
-    return table[table.one != table.other].reset_index(drop=True)
+    rows = [(id, *meaning) for id, meaning in sorted(known_meanings(words.vocabulary).items())]
+    table = pd.DataFrame(rows, columns=["id", "kind", "key"])
+    table = table.assign(language=table.id.map(words.table.language))
+    pairs = table.merge(table, on=["kind", "key"]).query("id_x < id_y and language_x != language_y")
+    names = dict(id_x="first", id_y="second", language_x="one", language_y="other")
+    return pairs.rename(columns=names).reset_index(drop=True)
 
 
 def shuffled_pairs(
@@ -293,11 +290,6 @@ def shuffled_pairs(
     return pd.concat(parts, ignore_index=True) if parts else pairs.assign(second_key="")
 
 
-def _mean(values: torch.Tensor) -> float:
-    "Mean of values; NaN if there are none"
-    return float(values.float().mean()) if len(values) else float("nan")
-
-
 def pair_figures(
     words: SharedWords,  # any
     pairs: pd.DataFrame,  # first, second
@@ -305,33 +297,30 @@ def pair_figures(
     "Mean cosine of pairs, and the share with a common entry: of all, and of those in which both words read entries"
     first = torch.tensor(pairs["first"].values, dtype=torch.long)
     second = torch.tensor(pairs["second"].values, dtype=torch.long)
-    figures = dict(pairs=len(pairs), cosine=_mean((words.vectors[first] * words.vectors[second]).sum(-1)))
+    cosines = (words.vectors[first] * words.vectors[second]).sum(-1)
+    figures = dict(pairs=len(pairs), cosine=cosines.mean().item())  # NaN if there are none
     if not words.has_entries:
         return figures
-    same = words.codes[first] == words.codes[second]
+    same = (words.codes[first] == words.codes[second]).float()
     compared = (words.codes[first] >= 0) | (words.codes[second] >= 0)  # not both dropped
     read = words.tail[first] & words.tail[second]
     return figures | dict(
         compared=int(compared.sum()),
-        shared=_mean(same[compared]),
+        shared=same[compared].mean().item(),
         read=int(read.sum()),
-        read_shared=_mean(same[read]),
+        read_shared=same[read].mean().item(),
     )
 
 
 def dictionary_check(
     words: SharedWords,  # any
-    seed: int = 0,  # of the shuffled pairs
 ) -> pd.DataFrame:  # rows: ('all' or a language, 'dictionary' or 'shuffled'); columns: `pair_figures`
     "Whether words with the same meaning share entries more often than others"
     pairs = dictionary_pairs(words)
-    if not len(pairs):
-        raise LabError(
-            f"no two words of {', '.join(words.languages)} with one meaning in the lexicons",
-            f"captions in two of {', '.join(['en', *built_in('translator')().sources])}",
-            "Use nearest neighbours instead: `nearest`.",
-        )
-    named = dict(dictionary=pairs, shuffled=shuffled_pairs(pairs, seed))
+    expected = f"captions in two of {', '.join(['en', *built_in('translator')().sources])}"
+    given = f"no two words of {', '.join(words.languages)} with one meaning in the lexicons"
+    expect(len(pairs), given, expected, "Use nearest neighbours instead: `nearest`.")
+    named = dict(dictionary=pairs, shuffled=shuffled_pairs(pairs))
     in_pairs = {*pairs.one, *pairs.other}
     rows = {}
     for language in ["all"] + [language for language in words.languages if language in in_pairs]:

@@ -9,8 +9,7 @@ __all__ = ['has_slots', 'with_slots', 'SlotReading', 'read_slots', 'SlotMatches'
 # %% ../../../nbs/08_search/3_explain/30_slot_attention.ipynb #c74ea7f3
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from dataclasses import dataclass, field
 
 import pandas as pd
 import torch
@@ -53,24 +52,20 @@ class SlotReading:
     names: tuple[str, ...]  # S, such as 'slot 1'
     description: str  # input of the method
     words: tuple[str, ...]  # n, of the description
-    read: Tensor | None  # [S, n] shares of attention over words; None: the view is the first token
-    even: Tensor | None  # [n] shares of uniform attention over tokens
-    framing: Tensor | None  # [S] share on the start and end tokens
-    maps: Tensor | None  # [S, F, h, w] shares over the regions of each frame; None: see `blind`
-    whole: Tensor | None  # [S, F] share on the token of the whole image
-    others: Tensor | None  # [S] share on the slots, with co-attention
-    cosines: Tensor  # [2, S, S] between slots: after reading the description, and as compared with captions
+    read: Tensor | None = field(repr=False)  # [S, n] shares of attention over words; None: the view is the first token
+    even: Tensor | None = field(repr=False)  # [n] shares of uniform attention over tokens
+    framing: Tensor | None = field(repr=False)  # [S] share on the start and end tokens
+    maps: Tensor | None = field(repr=False)  # [S, F, h, w] shares over the regions of each frame; None: see `blind`
+    whole: Tensor | None = field(repr=False)  # [S, F] share on the token of the whole image
+    others: Tensor | None = field(repr=False)  # [S] share on the slots, with co-attention
+    cosines: Tensor = field(
+        repr=False
+    )  # [2, S, S] between slots: after reading the description, and as compared with captions
     blind: str = ""  # why there are no maps
 
     @property
     def heat(self) -> Tensor | None:  # [S, h, w], summed over frames
         return None if self.maps is None else self.maps.sum(1)
-
-    def __repr__(self):
-        image = self.blind
-        if self.maps is not None:
-            image = f"attention over {' × '.join(map(str, self.maps.shape[1:]))} regions"
-        return f"{len(self.names)} slots on {self.description!r}: {image}"
 
 # %% ../../../nbs/08_search/3_explain/30_slot_attention.ipynb #d2e9569f
 def _columns(gallery: Gallery, picture, description: str | None) -> tuple[dict[str, Tensor], str]:
@@ -237,25 +232,19 @@ class SlotWins:
     @property
     def agreement(self) -> tuple[float, float] | None:  # share of pairs, and chance level; None without pairs
         "How often two captions of one image in different languages have the same best slot"
-        by_image = {}
-        for winner, caption in zip(self.winners.tolist(), self.captions):
-            by_image.setdefault(caption.visual_id, []).append((caption.language, winner))
+        images, languages = zip(*[(caption.visual_id, caption.language) for caption in self.captions])
+        table = pd.DataFrame(dict(image=images, language=languages, slot=self.winners.numpy()))
+        pairs = table.merge(table, on="image").query("language_x < language_y")
         shares = self.counts.div(self.counts.sum(axis=1), axis=0)
-        pairs = [pair for of_image in by_image.values() for pair in combinations(of_image, 2)]
-        pairs = [(a, b) for a, b in pairs if a[0] != b[0]]
-        if not pairs:
-            return None
-        same = [a[1] == b[1] for a, b in pairs]
-        by_chance = [float(shares.loc[a[0]] @ shares.loc[b[0]]) for a, b in pairs]
-        return sum(same) / len(same), sum(by_chance) / len(by_chance)
+        by_chance = (shares.loc[pairs.language_x].values * shares.loc[pairs.language_y].values).sum(1)
+        return (float((pairs.slot_x == pairs.slot_y).mean()), float(by_chance.mean())) if len(pairs) else None
 
 
 def _fixed_slots(gallery: Gallery) -> LECCR:
     "The gallery's method; an error if its images have different numbers of views"
     method = with_slots(gallery.method)
-    step = "Choose one image, or a method with `descriptions` 'slots'."
-    given, expected = "one view per token of a description", "the same number of views for every image"
-    expect(method.config.descriptions != "tokens", given, expected, step)
+    given, step = "one view per token of a description", "Choose one image, or a method with `descriptions` 'slots'."
+    expect(method.config.descriptions != "tokens", given, "the same number of views for every image", step)
     return method
 
 

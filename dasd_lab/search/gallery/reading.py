@@ -12,7 +12,7 @@ import stat
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from itertools import zip_longest
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -21,7 +21,8 @@ import numpy as np
 from PIL import Image
 
 from ...base.contracts import LabError
-from ...base.foundation import progress_bar
+from ...base.foundation import expect, progress_bar
+from ...base.presets import opening
 from ...corpora.visuals import Visual, read_picture
 from .inputs import escaped, is_clip, is_text, open_picture, open_visual, thumbnail
 
@@ -39,60 +40,47 @@ LONGEST_SIDE = 1024  # pixels; larger images are decoded at a fraction of their 
 
 def _read_file(source: str | Path) -> tuple[Image.Image | Visual, dict]:
     path = os.path.abspath(source)
-    if not is_text(path):
-        raise LabError(f"{escaped(path)}, a name that is not in UTF-8", "a file name in UTF-8", "Rename the file.")
+    expect(is_text(path), f"{escaped(path)}, a name that is not in UTF-8", "a file name in UTF-8", "Rename the file.")
     status = os.stat(path)
-    if not stat.S_ISREG(status.st_mode):
-        raise LabError(f"no file {path}", "the file of an image or clip", "Check the path.")
+    expect(stat.S_ISREG(status.st_mode), f"no file {path}", "the file of an image or clip", "Check the path.")
     with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        facts = dict(source=path, bytes=status.st_size, modified=status.st_mtime)
+        facts["digest"] = hashlib.file_digest(file, "sha256").hexdigest()
         file.seek(0)
-        visual = open_visual(source) if is_clip(source) else read_picture(file, LONGEST_SIDE)
-        facts = dict(source=path, bytes=status.st_size, modified=status.st_mtime, digest=digest)
-        if not is_clip(source):
-            facts["size"] = _upright_size(file, visual)
-    return visual, facts
+        if is_clip(source):
+            return open_visual(source), facts
+        visual = read_picture(file, LONGEST_SIDE)
+        return visual, facts | _upright_size(file, visual)
 
 
-def _upright_size(file: BinaryIO, read: Image.Image) -> tuple[int, int]:
+def _upright_size(file: BinaryIO, read: Image.Image) -> dict[str, int]:
     "Width and height of the image in a file, upright as it was read; it may have been scaled down"
     file.seek(0)
     with warnings.catch_warnings(action="ignore"):
         width, height = Image.open(file).size
     turned = (width > height) != (read.width > read.height)
-    return (height, width) if turned else (width, height)
+    return dict(width=height, height=width) if turned else dict(width=width, height=height)
 
 
 def _read_object(source) -> tuple[Image.Image | Visual, dict]:
     visual = open_visual(source)
-    if isinstance(source, (bytes, bytearray)):
-        content, shape = source, b""
-    else:
+    content, shape = source, ""
+    if not isinstance(source, (bytes, bytearray)):
         pixels = visual.frames if hasattr(visual, "frames") else np.asarray(open_picture(visual))
-        content, shape = pixels.tobytes(), repr(pixels.shape).encode()
-    digest = hashlib.sha256(shape + content).hexdigest()
+        content, shape = pixels.tobytes(), repr(pixels.shape)
+    digest = hashlib.sha256(shape.encode() + content).hexdigest()
     return visual, dict(source="", bytes=len(content), modified=None, digest=digest)
 
-
+# %% ../../../nbs/08_search/1_gallery/15_reading.ipynb #894674b9
 def read_visual(
     source,  # as `open_visual` reads it
 ) -> ReadVisual:
     "Read an image or clip with its metadata and thumbnail"
-    read = _read_file if isinstance(source, (str, Path)) else _read_object
-    visual, file_facts = read(source)
+    visual, facts = (_read_file if isinstance(source, (str, Path)) else _read_object)(source)
     picture = open_picture(visual)
-    width, height = file_facts.get("size", picture.size)
-    facts = dict(
-        source=file_facts["source"],
-        kind="clip" if is_clip(source) or hasattr(visual, "frames") else "picture",
-        width=width,
-        height=height,
-        bytes=file_facts["bytes"],
-        modified=file_facts["modified"],
-        digest=file_facts["digest"],
-        added=time.time(),
-    )
-    return ReadVisual(visual, facts, thumbnail(picture))
+    kind = "clip" if is_clip(source) or hasattr(visual, "frames") else "picture"
+    about = dict(kind=kind, width=picture.width, height=picture.height, added=time.time())
+    return ReadVisual(visual, about | facts, thumbnail(picture))
 
 
 def try_read_visual(
@@ -101,24 +89,14 @@ def try_read_visual(
     "`read_visual`, or the reason why it fails; decoders raise any exception for a damaged file"
     name = escaped(str(source))[:200] if isinstance(source, (str, Path)) else f"a {type(source).__name__}"
     try:
-        return read_visual(source)
+        with opening(name, "a complete image or clip that may be read", "Check the file, or leave it out."):
+            return read_visual(source)
     except LabError as e:
+        if isinstance(e.__cause__, MemoryError):
+            raise e.__cause__ from None  # not caused by the file
         error = e
-    except MemoryError:
-        raise  # not caused by the file
-    except OSError as e:
-        error = LabError(
-            f"{name} cannot be read ({e.strerror or e})", "a readable file", "Check the file and its permissions."
-        )
-    except Exception as e:
-        error = LabError(
-            f"{name} cannot be read ({type(e).__name__}: {e})"[:400],
-            "a complete image or clip",
-            "Download or export it again, or leave it out.",
-        )
-    # both refer to the decoded image
-    error.__traceback__ = None
-    error.__context__ = None
+    # these refer to the decoded image
+    error.__traceback__ = error.__context__ = error.__cause__ = None
     return error
 
 # %% ../../../nbs/08_search/1_gallery/15_reading.ipynb #9f60e446
@@ -132,6 +110,7 @@ class ReadAhead:
         threads: int = 2,  # that read
     ):
         self.sources = sources
+        self.batch_size = batch_size
         self.threads = threads
         self.parts = [slice(i, i + batch_size) for i in range(0, len(sources), batch_size)]
 
@@ -141,23 +120,16 @@ class ReadAhead:
     def __iter__(self) -> Iterator[tuple[slice, list[ReadVisual | LabError]]]:
         pool = ThreadPoolExecutor(self.threads)
 
-        def submitted(part: slice | None) -> list[Future]:
-            indices = range(*part.indices(len(self.sources))) if part else ()
-            return [pool.submit(_read_from, self.sources, i) for i in indices]
+        def reading(part: slice) -> Iterator[ReadVisual | LabError]:
+            return pool.map(lambda i: try_read_visual(self.sources[i]), range(len(self.sources))[part])
 
         try:
-            following = submitted(self.parts[0] if self.parts else None)
-            for part, next_part in zip_longest(self.parts, self.parts[1:]):
-                futures, following = following, submitted(next_part)
-                images = [future.result() for future in futures]
-                del futures  # they hold the images too
-                yield part, images
+            following = reading(slice(self.batch_size))
+            for part, next_part in zip_longest(self.parts, self.parts[1:], fillvalue=slice(0)):
+                images, following = following, reading(next_part)
+                yield part, list(images)
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def _read_from(sources: Sequence, i: int) -> ReadVisual | LabError:
-    return try_read_visual(sources[i])
 
 
 def readable(

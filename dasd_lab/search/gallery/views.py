@@ -111,17 +111,16 @@ def corpus_gallery(
         return columns | {f"visual {name}": values for name, values in gallery.visuals.items()}
 
     rows = kept_rows(folder, embedded) if folder else embedded()
-    parts = {name.split(" ")[0]: {} for name in rows}
-    for name, values in rows.items():
-        kind, column = name.split(" ")
-        parts[kind][column] = values
-    reads = "description_ids" in method.read_columns
-    described = list(corpus.descriptions(split)) if reads else []
+    columns, visuals = (
+        {name.removeprefix(kind): values for name, values in rows.items() if name.startswith(kind)}
+        for kind in ("column ", "visual ")
+    )
+    described = list(corpus.descriptions(split)) if "description_ids" in method.read_columns else []
     ids = list(corpus.visuals(split).ids)
-    gallery = Gallery(method).extend(ids, parts["column"], None, [], described, parts["visual"])
+    gallery = Gallery(method).extend(ids, columns, None, [], described, visuals)
     gallery.thumbnails.paint |= dict.fromkeys(ids, lambda id: corpus.picture(id, 160))
     if corpus.name in method.training_corpora:
-        gallery.are_unlike = (len(gallery), False)  # nothing to compare
+        gallery.are_unlike = False  # nothing to compare
     return gallery
 
 # %% ../../../nbs/08_search/1_gallery/40_views.ipynb #f2bf13a1
