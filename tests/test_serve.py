@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 from PIL import Image
 from served import Named, draw, make, picture, serving
@@ -126,16 +125,13 @@ def test_valid_and_invalid_requests_are_answered_as_documented(document, path, m
 
 
 def test_the_document_lists_every_route(document, gallery):
-    app = inner(gallery_app(gallery, WRITER))
     document.validate()
-    routes = {(r.path, m) for r in app.routes if isinstance(r, APIRoute) for m in r.methods}
-    schema = app.openapi()
-    documented = {(path, m.upper()) for path, operations in schema["paths"].items() for m in operations}
-    assert routes == documented and len(routes) >= 9
+    schema = inner(gallery_app(gallery, WRITER)).openapi()
+    documented = [(path, m.upper()) for path, operations in schema["paths"].items() for m in operations]
+    assert sorted(documented) == sorted(OPERATIONS) and str(gallery.folder) not in json.dumps(schema)
     for operations in schema["paths"].values():
         for operation in operations.values():
             assert {"400", "401", "403", "413", "422", "429", "504"} <= set(operation["responses"]), operation
-    assert schema["info"]["title"] == "Gallery" and str(gallery.folder) not in json.dumps(schema)
 
 
 # sizes and timeouts

@@ -129,17 +129,15 @@ class Calibration:
         best: float | None = None,  # score of the best image
     ) -> tuple[str, ...]:  # of "no image" and "query"
         "Signs of doubt about a query"
-        if language not in self.limits:
+        limits = self.limits.get(language, {}).get(length_of(text))
+        if not limits:
             return ()
-        limits = self.limits[language][length_of(text)]
-        signs = []
-        comparable = vector is not None and best is not None
-        if comparable and float(self.normalised(torch.tensor([best]), vector)[0]) < limits["fewest_score"]:
-            signs.append("no image")
-        words = words_of(text)
-        if words and len(self.unknown(text, language)) / len(words) > limits["most_unknown"]:
-            signs.append("query")
-        return tuple(signs)
+        unknown = len(self.unknown(text, language)) / max(1, len(words_of(text)))
+        found = {"query": unknown > limits["most_unknown"]}
+        if vector is not None and best is not None:
+            score = float(self.normalised(torch.tensor([best]), vector)[0])
+            found = {"no image": score < limits["fewest_score"]} | found
+        return tuple(sign for sign, is_found in found.items() if is_found)
 
     def languages_that_know(
         self,

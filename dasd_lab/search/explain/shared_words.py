@@ -233,18 +233,13 @@ def known_meanings(
     "Meanings of the words in the lexicons"
     translator = built_in("translator")()
     meanings = {}
-    for language in vocabulary.languages:
-        if language not in ("en", *translator.sources):
-            continue
+    for language in [code for code in vocabulary.languages if code in ("en", *translator.sources)]:
         separator = "" if language in ("ja", "zh") else " "
         for forms, readings in translator.words(language).items():
-            distinct = {(r.kind, r.key) for r in readings}
-            kind, key = next(iter(distinct))
-            if len(distinct) > 1 or kind not in ("noun", "modifier"):
-                continue
             words = caption_words(separator.join(forms), vocabulary.tokenizers[language])
             id = vocabulary.numbers[language].get(words[0]) if len(words) == 1 else None
-            if id:
+            (kind, key), *others = {(r.kind, r.key) for r in readings}
+            if id and not others and kind in ("noun", "modifier"):
                 meanings[id] = kind, key
     return meanings
 

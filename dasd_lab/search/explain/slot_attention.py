@@ -52,15 +52,18 @@ class SlotReading:
     names: tuple[str, ...]  # S, such as 'slot 1'
     description: str  # input of the method
     words: tuple[str, ...]  # n, of the description
-    read: Tensor | None = field(repr=False)  # [S, n] shares of attention over words; None: the view is the first token
-    even: Tensor | None = field(repr=False)  # [n] shares of uniform attention over tokens
-    framing: Tensor | None = field(repr=False)  # [S] share on the start and end tokens
-    maps: Tensor | None = field(repr=False)  # [S, F, h, w] shares over the regions of each frame; None: see `blind`
-    whole: Tensor | None = field(repr=False)  # [S, F] share on the token of the whole image
-    others: Tensor | None = field(repr=False)  # [S] share on the slots, with co-attention
-    cosines: Tensor = field(
-        repr=False
-    )  # [2, S, S] between slots: after reading the description, and as compared with captions
+    # [2, S, S] between slots: after reading the description, and as compared with captions
+    cosines: Tensor = field(repr=False)
+    read: Tensor | None = field(
+        default=None, repr=False
+    )  # [S, n] shares of attention over words; None: the view is the first token
+    even: Tensor | None = field(default=None, repr=False)  # [n] shares of uniform attention over tokens
+    framing: Tensor | None = field(default=None, repr=False)  # [S] share on the start and end tokens
+    maps: Tensor | None = field(
+        default=None, repr=False
+    )  # [S, F, h, w] shares over the regions of each frame; None: see `blind`
+    whole: Tensor | None = field(default=None, repr=False)  # [S, F] share on the token of the whole image
+    others: Tensor | None = field(default=None, repr=False)  # [S] share on the slots, with co-attention
     blind: str = ""  # why there are no maps
 
     @property
@@ -86,11 +89,10 @@ def _columns(gallery: Gallery, picture, description: str | None) -> tuple[dict[s
 def _image_attention(method: LECCR, columns: dict[str, Tensor], trace: list) -> dict:
     "Fields of `SlotReading` about the image: attention of the last block over it, its regions, and the slots"
     direction = method.config.interaction.direction
-    nothing = dict(maps=None, whole=None, others=None)
     if direction == "c2v":
-        return nothing | dict(blind="the image attends to the slots, and no slot attends to the image (c2v)")
+        return dict(blind="the image attends to the slots, and no slot attends to the image (c2v)")
     if method.config.vision.reads == "frames":
-        return nothing | dict(blind="the method gets one vector per image or frame, no regions")
+        return dict(blind="the method gets one vector per image or frame, no regions")
     mask = columns["visual_mask"][0]
     n_tokens = len(mask)
     weights = trace[-1][1][0].cpu()
@@ -132,9 +134,7 @@ def _text_attention(method: LECCR, description: str, n_views: int, trace: list) 
         rows = attention[:, n_start:end].tolist()
         return torch.tensor([shared_out(row, offsets, spans) for row in rows]).reshape(len(rows), len(spans))
 
-    about = dict(
-        names=tuple(views), words=tuple(description[a:b] for a, b in spans), read=None, even=None, framing=None
-    )
+    about = dict(names=tuple(views), words=tuple(description[a:b] for a, b in spans))
     if weights is None:
         return about
     framing = 1 - weights[:, n_start:end].sum(1)

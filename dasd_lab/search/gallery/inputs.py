@@ -129,7 +129,11 @@ def picture_sources(
     if isinstance(pictures, Mapping):
         ids = list(pictures) if ids is None else ids
         pictures = list(pictures.values())
-    elif isinstance(pictures, (Image.Image, bytes, bytearray)) or hasattr(pictures, "frames") or _is_array(pictures):
+    elif (
+        isinstance(pictures, (Image.Image, bytes, bytearray))
+        or hasattr(pictures, "frames")
+        or getattr(pictures, "ndim", 0) == 3
+    ):
         pictures = [pictures]
     is_sequence = hasattr(pictures, "__getitem__") and hasattr(pictures, "__len__")
     sources = pictures if is_sequence else list(pictures)
@@ -141,21 +145,14 @@ def picture_sources(
     return sources, ids
 
 
-def _is_array(pictures) -> bool:
-    "Whether this is one image as an array instead of several"
-    return getattr(pictures, "ndim", 0) == 3
-
-
 def _files_of(path: Path) -> dict[str, Path]:
     "Names and paths of the images in a folder, or of one file"
     expected = "a folder of images or clips, or one file"
     expect(path.exists(), f"{path}: no such file or folder", expected, "Check the path.")
-    if not path.is_dir():
-        return {path.name: path}
-    names = picture_files(path)
+    names = picture_files(path) if path.is_dir() else None
     kinds = f"files that end in {', '.join(PICTURE_SUFFIXES + CLIP_SUFFIXES)}"
-    expect(names, f"{path}: no image files", kinds, "Check the folder.")
-    return {name: path / name for name in names}
+    expect(names != {}, f"{path}: no image files", kinds, "Check the folder.")
+    return {path.name: path} if names is None else {name: path / name for name in names}
 
 
 def _names_of(sources: Sequence, gallery: Collection[str]) -> list[str]:

@@ -29,9 +29,9 @@ from ...base.contracts import RetrievalMethod, cosine_scores, evaluating
 from ...base.foundation import LabError, counted, expect, lab_command
 from ...base.storage import write_json
 from ...corpora.descriptions import Captioner
-from ..gallery.in_memory import Hits, described, doubt_about, encoded, hits_of, warn_skipped
+from ..gallery.in_memory import Hits, described, doubt_about, encoded, hits_of
 from ..gallery.inputs import open_visual, picture_sources, thumbnail
-from ..gallery.reading import ReadAhead, ReadVisual, readable
+from ..gallery.reading import ReadVisual, read_in_batches
 from .engine import Engine, checked_rows
 from .filters import FACTS, Column, read_filter
 from .places import read_record
@@ -362,11 +362,8 @@ def add(
     texts = dict(zip(ids, descriptions))
     skip = isinstance(pictures, (str, Path)) and len(sources) > 1 if skip_bad is None else skip_bad
     self.skipped = []
-    for part, images in progress(ReadAhead(sources)):
-        good, bad = readable(ids[part], images, skip)
-        self.skipped += bad.items()
+    for good in read_in_batches(self, sources, ids, skip, progress=progress):
         self.store(good, own, {id: texts[id] for id in good}, captioner, thumbnail_image)
-    warn_skipped(self.skipped, len(ids))
     return self
 
 
@@ -569,7 +566,6 @@ def _encode_descriptions(self: StoredGallery, ids: Sequence[str]) -> None:
     if self.reads_descriptions:
         self.skipped = []
         self._embed(todo)
-        warn_skipped(self.skipped, len(todo))
 
 
 @patch
@@ -603,7 +599,6 @@ def embed(
     self.skipped = [(id, "no file: it was added from memory") for id, source, _ in todo if not source]
     n = self._embed([row for row in todo if row[1]], batch_size, progress)
     self.tidy()
-    warn_skipped(self.skipped, len(todo))
     return n
 
 
@@ -629,11 +624,9 @@ def _embed(
 ) -> int:  # number of images
     "Encode existing images from their files, unless they have been removed meanwhile"
     n = 0
-    for part, images in progress(ReadAhead([source for _, source, _ in todo], batch_size)):
-        texts = {id: description or "" for id, _, description in todo[part]}
-        good, bad = readable(list(texts), images)
-        self.skipped += bad.items()
-        if good:
-            visuals = encoded(self.method, [image.visual for image in good.values()], [texts[id] for id in good])
-            n += self.put(list(good), visuals, insert=False)
+    texts = {id: description or "" for id, _, description in todo}
+    sources = [source for _, source, _ in todo]
+    for good in read_in_batches(self, sources, list(texts), True, batch_size, progress):
+        visuals = encoded(self.method, [image.visual for image in good.values()], [texts[id] for id in good])
+        n += self.put(list(good), visuals, insert=False)
     return n
