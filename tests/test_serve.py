@@ -55,13 +55,6 @@ def client(gallery, settings=WRITER, **more):
     )
 
 
-def inner(app):
-    "The application itself, without the limits around it"
-    while not hasattr(app, "routes"):
-        app = app.app
-    return app
-
-
 def ids(answer) -> list[str]:
     assert answer.status_code == 200, answer.text
     return [h["id"] for h in answer.json()["hits"]]
@@ -126,7 +119,7 @@ def test_valid_and_invalid_requests_are_answered_as_documented(document, path, m
 
 def test_the_document_lists_every_route(document, gallery):
     document.validate()
-    schema = inner(gallery_app(gallery, WRITER)).openapi()
+    schema = client(gallery).get("/api/openapi.json").json()
     documented = [(path, m.upper()) for path, operations in schema["paths"].items() for m in operations]
     assert sorted(documented) == sorted(OPERATIONS) and str(gallery.folder) not in json.dumps(schema)
     for operations in schema["paths"].values():
@@ -583,14 +576,10 @@ def test_the_token_in_headers_and_cookies(locked):
         assert locked(headers).get("/api/gallery").status_code == 401, headers
 
 
-def test_everything_but_the_page_needs_the_token(locked, gallery):
+def test_everything_but_the_page_needs_the_token(locked):
     ask = locked()
-    app = inner(gallery_app(gallery, replace(WRITER, token=TOKEN)))
-    routes = [(r.path, m) for r in app.routes if r.path.startswith("/api") for m in r.methods or ()]
-    assert len(routes) >= 10
-    unusual = ("/api/../api/gallery", "//api/gallery", "/API/gallery", "/app.js/../api/gallery", "/anything")
-    routes += [(path, "GET") for path in unusual]
-    for path, method in routes:
+    unusual = ("/api/openapi.json", "/api/../api/gallery", "//api/gallery", "/API/gallery", "/app.js/../api/gallery")
+    for path, method in (*OPERATIONS, *[(path, "GET") for path in unusual]):
         answer = ask.request(method, path, params=dict(id="red-00.png", text="rot", token=TOKEN))
         assert answer.status_code == 401 and answer.headers["www-authenticate"] == "Bearer", (path, method)
     for path in PAGE_FILES:

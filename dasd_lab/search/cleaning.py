@@ -31,12 +31,20 @@ def clean_query(
     limit: int = QUERY_LIMIT,  # maximum number of characters; the rest is removed
 ) -> str:
     "Normalised query: NFC, no control characters, single spaces, at most `limit` characters"
-    given = f"a query of type {type(text).__name__}"
-    expect(isinstance(text, str), given, "text", "To search by image use gallery.similar(picture).")
+    expect(
+        isinstance(text, str),
+        f"a query of type {type(text).__name__}",
+        "text",
+        "To search by image use gallery.similar(picture).",
+    )
     visible = "".join(map(_visible, text))
     cleaned = " ".join(unicodedata.normalize("NFC", visible).split())
-    has_words = cleaned.strip("".join(KEPT_MARKS))
-    expect(has_words, "an empty query", "some words", "Describe the image in any supported language.")
+    expect(
+        cleaned.strip("".join(KEPT_MARKS)),
+        "an empty query",
+        "some words",
+        "Describe the image in any supported language.",
+    )
     if len(cleaned) > limit:
         warnings.warn(f"A query of {len(cleaned):,} characters: only the first {limit:,} are used.", stacklevel=3)
     return cleaned[:limit].rstrip()

@@ -230,8 +230,12 @@ def _read(
         words = {line.split(" ", 1)[0]: frozenset(line.split(" ")[1:]) for line in lines}
         parts = [tensors[name].float() for name in ("cohort", "centre", "precision")]
     shapes = [list(part.shape) for part in parts]
-    possible = len(shapes[0]) == 2 and shapes[1:] == [[24], [24, 24]]
-    expect(possible, f"{folder} with tensors of the shapes {shapes}", "[n, E], [24] and [24, 24]", _AGAIN)
+    expect(
+        len(shapes[0]) == 2 and shapes[1:] == [[24], [24, 24]],
+        f"{folder} with tensors of the shapes {shapes}",
+        "[n, E], [24] and [24, 24]",
+        _AGAIN,
+    )
     return Calibration(*parts, manifest["most_distance"], words, manifest["limits"])
 
 
@@ -247,6 +251,10 @@ def calibration_of(
     if calibration:
         width = calibration.cohort.shape[1]
         expected = getattr(method, "embed_dim", width)
-        given = f"{run / 'doubt'} with embeddings of {width} numbers"
-        expect(width == expected, given, f"{expected}, as those of the method", _AGAIN)
+        expect(
+            width == expected,
+            f"{run / 'doubt'} with embeddings of {width} numbers",
+            f"{expected}, as those of the method",
+            _AGAIN,
+        )
     return calibration

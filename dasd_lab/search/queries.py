@@ -99,9 +99,12 @@ def read_query(
 ) -> Query:
     "Normalise a query and determine its language, one that the method or another one reads"
     supported = tuple(dict.fromkeys(code for each in (method, *others) for code in supported_languages(each)))
-    known = language is None or language in supported
-    step = "Choose one of them, or train a method for that language."
-    expect(known, f"a query in {language!r}", f"one of {', '.join(supported)}", step)
+    expect(
+        language is None or language in supported,
+        f"a query in {language!r}",
+        f"one of {', '.join(supported)}",
+        "Choose one of them, or train a method for that language.",
+    )
     cleaned = clean_query(text)
     if language is not None:
         return Query(cleaned, language, 1.0, False, emoji_as_words(cleaned, language))

@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 from limits import RateLimitItemPerMinute
 from limits.storage import MemoryStorage
 from limits.strategies import FixedWindowRateLimiter
-from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.datastructures import MutableHeaders
 from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
@@ -147,18 +147,26 @@ def protected(
     rate = RateLimitItemPerMinute(settings.requests_per_minute)
     late = f"No answer within {settings.timeout_s:g} s. A change may still be made."
 
-    async def limited(request, call_next):
-        answer = refusal(request, settings.token, open)
+    small = RequestBodyLimitMiddleware(app, settings.most_bytes)
+
+    async def limited(scope, receive, send):
+        request = Request(scope)
+        answer = refusal(request, settings.token, open) or small
         if not limiter.hit(rate, request.client.host if request.client else ""):
             answer = _refusal(429, "Too many requests. Try again later.", **{"retry-after": "60"})
-        try:
-            async with asyncio.timeout(settings.timeout_s):
-                answer = answer or await call_next(request)
-        except TimeoutError:
-            answer = _refusal(504, late)
-        for name, value in HEADERS.items():
-            answer.headers.setdefault(name, value)
-        return answer
+        answering = asyncio.timeout(settings.timeout_s)
 
-    small = RequestBodyLimitMiddleware(app, settings.most_bytes)
-    return TrustedHostMiddleware(BaseHTTPMiddleware(small, limited), settings.hosts, www_redirect=False)
+        async def send_protected(message):
+            if message["type"] == "http.response.start":
+                answering.reschedule(None)  # the answer is there; sending it may take longer
+                for name, value in HEADERS.items():
+                    MutableHeaders(scope=message).setdefault(name, value)
+            await send(message)
+
+        try:
+            async with answering:
+                await answer(scope, receive, send_protected)
+        except TimeoutError:
+            await _refusal(504, late)(scope, receive, send)
+
+    return TrustedHostMiddleware(limited, settings.hosts, www_redirect=False)

@@ -149,8 +149,12 @@ class GalleryService:
         self._writing = threading.Lock()
         self._uploads = gallery.folder / "uploads"
         self._originals = Path(settings.originals).resolve() if settings.originals else None
-        here = not self._originals or self._originals.is_dir()
-        expect(here, f"no folder {settings.originals}", "the folder of the original files", "Check the path.")
+        expect(
+            not self._originals or self._originals.is_dir(),
+            f"no folder {settings.originals}",
+            "the folder of the original files",
+            "Check the path.",
+        )
 
     @property
     def _columns(self) -> dict:
@@ -234,8 +238,12 @@ def _search(self: GalleryService, request: SearchRequest, picture) -> SearchAnsw
         language = request.language or None
         hits = gallery.search(request.text, language, k, request.skip, where, picture, request.share)
     else:
-        given = "neither a text nor an image"
-        expect(picture is not None, given, "one of them", "Enter a text or choose an image.")
+        expect(
+            picture is not None,
+            "neither a text nor an image",
+            "one of them",
+            "Enter a text or choose an image.",
+        )
         hits = gallery.similar(picture, k, request.skip, where)
     facts = self._facts(hits.ids)
     shown = [hit for hit in hits[:most] if hit.id in facts]  # others have just been removed

@@ -33,8 +33,12 @@ def uploaded_picture(
     opened = opening("the file", f"an image: {formats}", "Send another file.")
     with opened, Image.open(io.BytesIO(sent), formats=FORMATS) as head:
         n_pixels = head.width * head.height
-        given = f"an image of {head.width} x {head.height} pixels"
-        expect(n_pixels <= most_pixels, given, f"at most {most_pixels:,} pixels", "Scale it down first.")
+        expect(
+            n_pixels <= most_pixels,
+            f"an image of {head.width} x {head.height} pixels",
+            f"at most {most_pixels:,} pixels",
+            "Scale it down first.",
+        )
         with _large_image if n_pixels > LARGE else nullcontext():
             # the opened file: a second decoder might read something else in it
             return read_picture(head, longest)

@@ -86,8 +86,12 @@ class Consistent(RetrievalMethod):
         language: str,  # one of `slots`
     ) -> dict[str, list[str | None]]:  # language, in the order of `slots` → B sentences; None: no translation
         "The captions and their translations"
-        step = "Wrap the method with that language, or search in another."
-        expect(language in self.slots, f"captions in {language!r}", f"one of {', '.join(self.slots)}", step)
+        expect(
+            language in self.slots,
+            f"captions in {language!r}",
+            f"one of {', '.join(self.slots)}",
+            "Wrap the method with that language, or search in another.",
+        )
         found: dict[str, list[str | None]] = {target: [None] * len(captions) for target in self.slots}
         for target in self.slots:
             if target != language and self.translator.supports(language, target):
@@ -195,8 +199,12 @@ def fit_to(
 ) -> pd.DataFrame:  # one row per iteration: loss, mean recall, weights
     "Fit CLC-C to the captions of a corpus"
     queries = language_scores(method, corpus, split, n, languages, origin)
-    given = f"no {origin or ''} captions in {split!r} of {corpus.name}"
-    expect(queries, given, "captions of its images", "Choose another split.")
+    expect(
+        queries,
+        f"no {origin or ''} captions in {split!r} of {corpus.name}",
+        "captions of its images",
+        "Choose another split.",
+    )
     fuser = LearnedConsistency(method.slots)
     curve = fit_consistency(fuser, queries, figure=mean_recall, **options)
     method.fuser = fuser

@@ -177,9 +177,12 @@ def _token_path(method: RetrievalMethod, language: str) -> tuple[CaptionTokenize
     if hasattr(backbone, "source_from_ids") and method.by_tower(language):
         tokens = partial(backbone.tokens, language=language)
         return backbone.tokenizer_of(language), backbone.text.embedding, tokens, backbone.source_from_ids
-    given = f"integrated gradients of {method.name!r}, which has no token vectors"
-    possible = all(hasattr(method, name) for name in ("token_vectors", "tokens", "features"))
-    expect(possible, given, "a method with token_vectors, tokens and features", "Use algorithm='leave_one_out'.")
+    expect(
+        all(hasattr(method, name) for name in ("token_vectors", "tokens", "features")),
+        f"integrated gradients of {method.name!r}, which has no token vectors",
+        "a method with token_vectors, tokens and features",
+        "Use algorithm='leave_one_out'.",
+    )
 
     def encode(ids, end_index):
         return method.features(ids, end_index, language)["target_features"]
@@ -249,8 +252,12 @@ def explain_words(
     algorithm: str = "leave_one_out",  # or 'integrated_gradients'
 ) -> WordContributions:
     "Contribution of each word of a query to its score with an image"
-    known = algorithm in ALGORITHMS
-    expect(known, f"algorithm={algorithm!r}", f"one of {sorted(ALGORITHMS)}", "Choose one of them.")
+    expect(
+        algorithm in ALGORITHMS,
+        f"algorithm={algorithm!r}",
+        f"one of {sorted(ALGORITHMS)}",
+        "Choose one of them.",
+    )
     query = read_query(text, gallery.method, language)
     with evaluating(gallery.method):
         visuals = gallery.picture_visuals(picture)

@@ -64,9 +64,12 @@ class Rankings:
 
     def rank(self, way: str, id: str) -> int:
         "Rank of an image in a variant"
-        known = way in self.scores and id in self.scores.index
-        what = f"the rank of {id!r} in {way!r}"
-        expect(known, what, f"an image that was ranked, in one of {self.ways}", "Check both.")
+        expect(
+            way in self.scores and id in self.scores.index,
+            f"the rank of {id!r} in {way!r}",
+            f"an image that was ranked, in one of {self.ways}",
+            "Check both.",
+        )
         return int(self.ranks.at[id, way])
 
     def best(self, way: str, k: int = 6) -> list[str]:  # ids
@@ -99,8 +102,12 @@ def rankings(
     method = gallery.method
     query = read_query(text, method, language)
     gallery.check_not_empty()
-    inner = not isinstance(method, Consistent)
-    expect(inner, "a method that is wrapped already", "the inner method", "Give a gallery of `method.inner`.")
+    expect(
+        not isinstance(method, Consistent),
+        "a method that is wrapped already",
+        "the inner method",
+        "Give a gallery of `method.inner`.",
+    )
     translator = translator or built_in("translator")()
     consistent = Consistent(method, translator)
     fusers = {"CLC-A": AverageConsistency()} | ({"CLC-C": fuser} if fuser else {})

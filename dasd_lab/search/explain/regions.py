@@ -96,8 +96,12 @@ def explain_regions(
     size = method.backbone.image_size
     side = max(1, round(window * size))
     stride = max(1, round((size - side) / max(1, n_windows - 1)))
-    gaps = f"{given}, which leaves gaps between the windows"
-    expect(stride <= side, gaps, f"at least {-(-size // side)} windows per side", "Give more or larger windows.")
+    expect(
+        stride <= side,
+        f"{given}, which leaves gaps between the windows",
+        f"at least {-(-size // side)} windows per side",
+        "Give more or larger windows.",
+    )
     shown, description = _opened(gallery, picture, pixels)
     with evaluating(method):
         query_vector = method.encode_captions([query.encoded], query.language)
@@ -156,9 +160,12 @@ def explain_attention(
     method = gallery.method
     backbone = method.backbone
     query = read_query(text, method, language)
-    tower = f"the image tower of {backbone.name or method.name!r}, which has no class token with attention"
-    step = "Use explain_regions: occlusion works for any tower."
-    expect(can_attend(method), tower, "a vision transformer of open_clip", step)
+    expect(
+        can_attend(method),
+        f"the image tower of {backbone.name or method.name!r}, which has no class token with attention",
+        "a vision transformer of open_clip",
+        "Use explain_regions: occlusion works for any tower.",
+    )
     last_block = backbone.clip.visual.transformer.resblocks[-1]
     shown, description = _opened(gallery, picture, pixels)
     inputs = []

@@ -79,9 +79,12 @@ def read_word(
     "Divide a text into words and look them up"
     text = clean_query(text)
     vocabulary = with_words(method).tokenizer
-    known = language is None or language in vocabulary.languages
-    step = "Choose one of them, or train a method for that language."
-    expect(known, f"a word in {language!r}", f"one of {', '.join(vocabulary.languages)}", step)
+    expect(
+        language is None or language in vocabulary.languages,
+        f"a word in {language!r}",
+        f"one of {', '.join(vocabulary.languages)}",
+        "Choose one of them, or train a method for that language.",
+    )
     words = {code: tuple(vocabulary.words_of(text, code)) for code in vocabulary.languages}
     ids = {code: tuple(vocabulary.numbers[code].get(word) for word in words[code]) for code in vocabulary.languages}
     complete = [code for code in vocabulary.languages if words[code] and None not in ids[code]]
@@ -164,10 +167,18 @@ class SharedWords:
         entry: int,  # number of the entry
     ) -> pd.DataFrame:  # language, word, count, own; by language, readers of the entry and frequent words first
         "The words of one entry"
-        form = "the precomputed form, which has no entries"
-        expect(self.has_entries, form, "the trained method", "Load the run that it was made from.")
-        step = "Take it from the column `entry`; −1 means that it was dropped."
-        expect(entry in self.entry_ids, f"the entry {entry}", f"one of 0 to {self.n_entries - 1}", step)
+        expect(
+            self.has_entries,
+            "the precomputed form, which has no entries",
+            "the trained method",
+            "Load the run that it was made from.",
+        )
+        expect(
+            entry in self.entry_ids,
+            f"the entry {entry}",
+            f"one of 0 to {self.n_entries - 1}",
+            "Take it from the column `entry`; −1 means that it was dropped.",
+        )
         words = self.table.loc[self.entry_ids[entry]]
         position = words.language.map({language: i for i, language in enumerate(self.languages)})
         order = ["position", "own", "count"]
@@ -181,8 +192,12 @@ class SharedWords:
         fewest: int = 1,  # minimum count of a word
     ) -> pd.DataFrame:  # language, word, count, own, entry, cosine; the highest cosine first
         "The words of every language with the nearest universal vectors"
-        possible = 2 <= word < len(self.vocabulary)
-        expect(possible, f"the id {word}", f"2 to {len(self.vocabulary) - 1}", "Take it from `read_word`.")
+        expect(
+            2 <= word < len(self.vocabulary),
+            f"the id {word}",
+            f"2 to {len(self.vocabulary) - 1}",
+            "Take it from `read_word`.",
+        )
         words = self.table.assign(cosine=(self.vectors @ self.vectors[word])[2:].numpy())
         words = words[(words["count"] >= fewest) & (words.index != word)]
         words = words.sort_values(["cosine", "count"], ascending=False, kind="stable")
@@ -193,8 +208,12 @@ class SharedWords:
         language: str,  # ISO 639
     ) -> pd.DataFrame:  # one row per word, most frequent first: rank, word, count, covered (cumulative share of tokens)
         "Frequencies of the words of a language"
-        known = f"one of {', '.join(self.languages)}"
-        expect(language in self.languages, f"the language {language!r}", known, "Choose one of them.")
+        expect(
+            language in self.languages,
+            f"the language {language!r}",
+            f"one of {', '.join(self.languages)}",
+            "Choose one of them.",
+        )
         counts = np.asarray(self.vocabulary.counts[language])
         return pd.DataFrame(
             dict(
@@ -312,9 +331,12 @@ def dictionary_check(
 ) -> pd.DataFrame:  # rows: ('all' or a language, 'dictionary' or 'shuffled'); columns: `pair_figures`
     "Whether words with the same meaning share entries more often than others"
     pairs = dictionary_pairs(words)
-    expected = f"captions in two of {', '.join(['en', *built_in('translator')().sources])}"
-    given = f"no two words of {', '.join(words.languages)} with one meaning in the lexicons"
-    expect(len(pairs), given, expected, "Use nearest neighbours instead: `nearest`.")
+    expect(
+        len(pairs),
+        f"no two words of {', '.join(words.languages)} with one meaning in the lexicons",
+        f"captions in two of {', '.join(['en', *built_in('translator')().sources])}",
+        "Use nearest neighbours instead: `nearest`.",
+    )
     named = dict(dictionary=pairs, shuffled=shuffled_pairs(pairs))
     in_pairs = {*pairs.one, *pairs.other}
     rows = {}

@@ -40,8 +40,12 @@ def with_slots(
 ) -> LECCR:  # the same
     "Raise an error unless the method has slots"
     reason = "descriptions 'none'" if isinstance(method, LECCR) else "one vector per image"
-    step = "Use load_run('photographs/leccr') or load_run('pictograms/leccr'), which come with the lab, or train one."
-    expect(has_slots(method), f"{method.name!r} with {reason}", "a LECCR method with slots", step)
+    expect(
+        has_slots(method),
+        f"{method.name!r} with {reason}",
+        "a LECCR method with slots",
+        "Use load_run('photographs/leccr') or load_run('pictograms/leccr'), which come with the lab, or train one.",
+    )
     return method
 
 # %% ../../../nbs/08_search/3_explain/30_slot_attention.ipynb #ed6c95ad
@@ -243,8 +247,12 @@ class SlotWins:
 def _fixed_slots(gallery: Gallery) -> LECCR:
     "The gallery's method; an error if its images have different numbers of views"
     method = with_slots(gallery.method)
-    given, step = "one view per token of a description", "Choose one image, or a method with `descriptions` 'slots'."
-    expect(method.config.descriptions != "tokens", given, "the same number of views for every image", step)
+    expect(
+        method.config.descriptions != "tokens",
+        "one view per token of a description",
+        "the same number of views for every image",
+        "Choose one image, or a method with `descriptions` 'slots'.",
+    )
     return method
 
 
@@ -256,8 +264,12 @@ def slot_wins(
     "Best slot of its own image for each caption"
     method = _fixed_slots(gallery)
     captions = [c for c in captions if c.visual_id in gallery]
-    step = "Give a corpus, or add captions to the gallery."
-    expect(captions, "no captions of images in this gallery", "some, in languages of the method", step)
+    expect(
+        captions,
+        "no captions of images in this gallery",
+        "some, in languages of the method",
+        "Give a corpus, or add captions to the gallery.",
+    )
     text = normalize(caption_features(method, captions), dim=-1)
     slots = gallery.visuals["slots"][[gallery.places[c.visual_id] for c in captions]]
     if method.config.similarity == "cosine":

@@ -307,8 +307,12 @@ def _given_descriptions(
     "id → description, from `descriptions` or from captions of origin 'mllm'"
     if descriptions is None:
         return {c.visual_id: c.text for c in reversed(captions) if c.origin == "mllm"}
-    given = f"{len(descriptions)} descriptions of {len(ids)} images"
-    expect(len(descriptions) == len(ids), given, "one per image", "Give '' for missing ones.")
+    expect(
+        len(descriptions) == len(ids),
+        f"{len(descriptions)} descriptions of {len(ids)} images",
+        "one per image",
+        "Give '' for missing ones.",
+    )
     return dict(zip(ids, descriptions))
 
 

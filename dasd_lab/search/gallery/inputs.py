@@ -140,18 +140,30 @@ def picture_sources(
     if ids is None:
         ids = getattr(sources, "ids", None) or _names_of(sources, gallery)
     ids = [str(i) for i in ids]
-    given = f"{len(ids)} ids for {len(sources)} images"
-    expect(len(ids) == len(sources), given, "one per image", "Leave ids out to create them.")
+    expect(
+        len(ids) == len(sources),
+        f"{len(ids)} ids for {len(sources)} images",
+        "one per image",
+        "Leave ids out to create them.",
+    )
     return sources, ids
 
 
 def _files_of(path: Path) -> dict[str, Path]:
     "Names and paths of the images in a folder, or of one file"
-    expected = "a folder of images or clips, or one file"
-    expect(path.exists(), f"{path}: no such file or folder", expected, "Check the path.")
+    expect(
+        path.exists(),
+        f"{path}: no such file or folder",
+        "a folder of images or clips, or one file",
+        "Check the path.",
+    )
     names = picture_files(path) if path.is_dir() else None
-    kinds = f"files that end in {', '.join(PICTURE_SUFFIXES + CLIP_SUFFIXES)}"
-    expect(names != {}, f"{path}: no image files", kinds, "Check the folder.")
+    expect(
+        names != {},
+        f"{path}: no image files",
+        f"files that end in {', '.join(PICTURE_SUFFIXES + CLIP_SUFFIXES)}",
+        "Check the folder.",
+    )
     return {path.name: path} if names is None else {name: path / name for name in names}
 
 

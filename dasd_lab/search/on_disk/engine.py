@@ -65,8 +65,12 @@ def possible_ids(
 # %% ../../../nbs/08_search/2_on_disk/30_engine.ipynb #042665d5
 def _halves(column: Column, given, n: int) -> np.ndarray:  # float16 [n, size]
     array = np.asarray(given, float)
-    shape = f"{column.name!r} of shape {list(array.shape)}"
-    expect(array.shape == (n, column.size), shape, f"[{n}, {column.size}]", "Give vectors of this size.")
+    expect(
+        array.shape == (n, column.size),
+        f"{column.name!r} of shape {list(array.shape)}",
+        f"[{n}, {column.size}]",
+        "Give vectors of this size.",
+    )
     finite = np.abs(array).max(initial=0) <= LARGEST  # false for NaN
     given = f"{column.name!r} with NaN or values above {LARGEST:,}"
     expect(finite, given, "finite numbers", "Check how they were computed.")
@@ -79,14 +83,22 @@ def checked_rows(
 ) -> dict[Column, list | np.ndarray | None]:  # vectors and numbers as float16
     "Check rows against their columns"
     wrong = next((id for id in ids if not possible_ids([id])), None)
-    possible = f"text of 1 to {MOST_ID:,} characters that UTF-8 can encode"
-    expect(wrong is None, f"the id {wrong!r}"[:200], possible, "Give other ids.")
+    expect(
+        wrong is None,
+        f"the id {wrong!r}"[:200],
+        f"text of 1 to {MOST_ID:,} characters that UTF-8 can encode",
+        "Give other ids.",
+    )
     expect(len(set(ids)) == len(ids), "an id twice in one call", "every id once", "Remove the duplicate.")
     checked = dict.fromkeys(values)
     for column, given in values.items():
         if given is not None:
-            lengths = f"{len(given)} of {column.name!r} for {len(ids)} images"
-            expect(len(given) == len(ids), lengths, "one value per image", "Check the lengths.")
+            expect(
+                len(given) == len(ids),
+                f"{len(given)} of {column.name!r} for {len(ids)} images",
+                "one value per image",
+                "Check the lengths.",
+            )
             is_fact = column.kind in FACTS
             checked[column] = [*map(column.checked, given)] if is_fact else _halves(column, given, len(ids))
     return checked

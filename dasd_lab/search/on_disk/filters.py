@@ -42,11 +42,18 @@ class Column:
     size: int = 0  # length of a vector or of numbers
 
     def __post_init__(self):
-        named = isinstance(self.name, str) and re.fullmatch(r"[a-z][a-z0-9_]{0,62}", self.name)
-        rule = "at most 63 lower-case letters, digits and _, starting with a letter"
-        expect(named, f"a column named {_short.repr(self.name)}", rule, "Choose another name.")
-        known = self.kind in (*FACTS, "vector", "numbers")
-        expect(known, f"a column of kind {_short.repr(self.kind)}", f"one of {', '.join(FACTS)}", "Choose one of them.")
+        expect(
+            isinstance(self.name, str) and re.fullmatch(r"[a-z][a-z0-9_]{0,62}", self.name),
+            f"a column named {_short.repr(self.name)}",
+            "at most 63 lower-case letters, digits and _, starting with a letter",
+            "Choose another name.",
+        )
+        expect(
+            self.kind in (*FACTS, "vector", "numbers"),
+            f"a column of kind {_short.repr(self.kind)}",
+            f"one of {', '.join(FACTS)}",
+            "Choose one of them.",
+        )
 
     def checked(
         self,
@@ -58,8 +65,12 @@ class Column:
         value = value.item() if isinstance(value, np.generic) else value
         types, expected, fits = FACTS[self.kind]
         is_kind = isinstance(value, types) and isinstance(value, bool) == (self.kind == "flag")
-        given = f"{self.name}={_short.repr(value)}"
-        expect(is_kind and fits(value), given, expected, f"Give a value of kind {self.kind}.")
+        expect(
+            is_kind and fits(value),
+            f"{self.name}={_short.repr(value)}",
+            expected,
+            f"Give a value of kind {self.kind}.",
+        )
         return float(value) if self.kind == "number" else value
 
 # %% ../../../nbs/08_search/2_on_disk/10_filters.ipynb #b7d8bb40
@@ -80,8 +91,12 @@ def _one_of(column: Column, operator: str, given) -> Condition:
     "A condition that compares with one or several values"
     values = given if isinstance(given, (list, tuple, set, frozenset)) else [given]
     expect(not any(v is None for v in values), f"None as a value of {column.name}", "known values", "Leave None out.")
-    few = 1 <= len(values) <= MOST_VALUES
-    expect(few, f"{len(values)} values of {column.name}", f"1 to {MOST_VALUES:,} values", "Give fewer values.")
+    expect(
+        1 <= len(values) <= MOST_VALUES,
+        f"{len(values)} values of {column.name}",
+        f"1 to {MOST_VALUES:,} values",
+        "Give fewer values.",
+    )
     return Condition(column, operator, tuple(column.checked(v) for v in values))
 
 
@@ -114,8 +129,12 @@ def read_filter(
     expect(isinstance(where, Mapping), given, "column → condition", "For example {'year': {'from': 2020}}.")
     facts = {n: c for n, c in columns.items() if c.kind in FACTS}
     for name in where:
-        known = f"one of {', '.join(facts)}" if facts else "no filter: this gallery has no columns"
-        expect(name in facts, f"a filter on {_short.repr(name)}", known, "Check the name of the column.")
+        expect(
+            name in facts,
+            f"a filter on {_short.repr(name)}",
+            f"one of {', '.join(facts)}" if facts else "no filter: this gallery has no columns",
+            "Check the name of the column.",
+        )
     return [condition for n, given in where.items() for condition in _conditions(facts[n], given)]
 
 # %% ../../../nbs/08_search/2_on_disk/10_filters.ipynb #d39c609e

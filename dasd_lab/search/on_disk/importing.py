@@ -166,16 +166,23 @@ def import_folder(
     "Update the gallery from a folder, and index new images"
     folder = Path(folder).resolve()
     report = ImportReport(escaped(str(folder)))
-    named = f"{report.folder}, a name that is not in UTF-8"
-    expect(is_text(str(folder)), named, "a folder name in UTF-8", "Rename the folder.")
+    expect(
+        is_text(str(folder)),
+        f"{report.folder}, a name that is not in UTF-8",
+        "a folder name in UTF-8",
+        "Rename the folder.",
+    )
     start = f"{folder}{os.sep}"  # of all paths below the folder
     files = {escaped(prefix + name): File(start + name, status) for name, status in picture_files(folder).items()}
     imported = _imported(gallery, start, files)
     report.gone = tuple(_gone(start, files, imported))
     if remove_gone and report.gone:
-        given = f"{folder} without images, of which the gallery has {len(report.gone):,}"
-        step = "Check that its disk is connected. To remove the images nevertheless: gallery.delete(ids)."
-        expect(any(file.status for file in files.values()), given, "a folder that contains images", step)
+        expect(
+            any(file.status for file in files.values()),
+            f"{folder} without images, of which the gallery has {len(report.gone):,}",
+            "a folder that contains images",
+            "Check that its disk is connected. To remove the images nevertheless: gallery.delete(ids).",
+        )
     todo = _files_to_read(report, files, imported, {} if retry else failures(gallery))
     _note_moves(gallery, imported, {id: file for id, file in files.items() if id not in todo | report.refused})
     passing: set[str] = set()

@@ -62,9 +62,12 @@ class MilvusEngine:
         timeout_s: float = 60.0,  # of a request
         copies: int = 1,  # replicas in memory, on different machines
     ):
-        valid = re.fullmatch(r"[A-Za-z_]\w{0,150}", name, re.ASCII) and "__" not in name
-        rule = "letters, digits and _, not starting with a digit, without __"
-        expect(valid, f"a gallery named {name!r}"[:200], rule, "Choose another name.")
+        expect(
+            re.fullmatch(r"[A-Za-z_]\w{0,150}", name, re.ASCII) and "__" not in name,
+            f"a gallery named {name!r}"[:200],
+            "letters, digits and _, not starting with a digit, without __",
+            "Choose another name.",
+        )
         with extra("milvus"):
             import pymilvus
         self._milvus = pymilvus

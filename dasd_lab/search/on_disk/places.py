@@ -77,9 +77,12 @@ def read_record(
 ) -> dict:  # see `GalleryContent`
     "The record of a gallery on disk"
     content = read_json(file, GalleryContent, "the record of a gallery by dasd_lab")
-    given = f"{file} of kind {content['kind']!r}, version {content['version']!r}"
-    known = (content["kind"], content["version"]) == ("stored gallery", 1)
-    expect(known, given, "a 'stored gallery' of version 1", "Use a newer dasd_lab, or another folder.")
+    expect(
+        (content["kind"], content["version"]) == ("stored gallery", 1),
+        f"{file} of kind {content['kind']!r}, version {content['version']!r}",
+        "a 'stored gallery' of version 1",
+        "Use a newer dasd_lab, or another folder.",
+    )
     return content
 
 

@@ -65,8 +65,12 @@ class GalleryRecord:
         "Refuse to create a gallery in a folder with other files, unless another process has just created it"
         folder = self.path.parent
         others = [p for p in folder.glob("*") if not p.name.startswith(("gallery.json", ".gallery.json"))]
-        given = f"{folder}, which contains other files"
-        expect(not others or self.exists(), given, "a new folder, or a gallery on disk", "Choose another folder.")
+        expect(
+            not others or self.exists(),
+            f"{folder}, which contains other files",
+            "a new folder, or a gallery on disk",
+            "Choose another folder.",
+        )
 
     def create(
         self,
@@ -157,9 +161,12 @@ class StoredGallery:
         if not self.record.exists():
             self.record.create(engine.opening if engine else dict(engine="LanceEngine"))
         content = self.record.content
-        of_gallery = f"the engine {type(engine).__name__} for a gallery in {content['engine']}"
-        same = engine is None or engine.opening["engine"] == content["engine"]
-        expect(same, of_gallery, "the engine of the gallery", "Leave out engine=….")
+        expect(
+            engine is None or engine.opening["engine"] == content["engine"],
+            f"the engine {type(engine).__name__} for a gallery in {content['engine']}",
+            "the engine of the gallery",
+            "Leave out engine=….",
+        )
         self.engine = engine or new_engine(self.folder, content.get("uri", ""), content.get("name", ""))
         if columns.keys() - content["columns"].keys():
             with self.record.changing() as changed:
@@ -171,10 +178,18 @@ class StoredGallery:
         rule = f"one of the kinds {', '.join(FACTS)}, and none of the names {', '.join(sorted(reserved))}"
         known = self.record.content["columns"] if self.record.exists() else {}
         for name, kind in columns.items():
-            possible = Column(name, kind).kind in FACTS and name not in reserved
-            expect(possible, f"a column {name!r} of kind {kind}", rule, "Rename the column.")
-            same = known.get(name, kind) == kind
-            expect(same, f"{name} as {kind}", f"{known.get(name)}, its kind in this gallery", "Choose another name.")
+            expect(
+                Column(name, kind).kind in FACTS and name not in reserved,
+                f"a column {name!r} of kind {kind}",
+                rule,
+                "Rename the column.",
+            )
+            expect(
+                known.get(name, kind) == kind,
+                f"{name} as {kind}",
+                f"{known.get(name)}, its kind in this gallery",
+                "Choose another name.",
+            )
 
     @property
     def embeddings(self) -> dict[str, dict]:
@@ -258,8 +273,12 @@ def put(
 @patch
 def _column(self: StoredGallery, name: str) -> Column:
     "A fact by its name"
-    known = f"one of {', '.join(self.columns)}"
-    expect(name in self.columns, f"values of a column {name!r}", known, "Open the gallery with columns={…}.")
+    expect(
+        name in self.columns,
+        f"values of a column {name!r}",
+        f"one of {', '.join(self.columns)}",
+        "Open the gallery with columns={…}.",
+    )
     return self.columns[name]
 
 
@@ -450,10 +469,9 @@ def picture_features(
     if not isinstance(picture, str) or picture not in self:
         return encoded(self.method, [open_visual(picture)], [description])["features"]
     found = self.visuals([picture])["features"] if self.embedding in self.embeddings else ()
-    given = f"{picture!r}, which has no embedding for {self.method.name!r}"
     expect(
         len(found),
-        given,
+        f"{picture!r}, which has no embedding for {self.method.name!r}",
         "an image with an embedding of this method",
         "Run `dasd-lab gallery embed`, or call gallery.embed().",
     )
@@ -464,8 +482,12 @@ def picture_features(
 def check_embedded(self: StoredGallery) -> None:
     "Refuse a search if no image has an embedding of this method"
     if self.embedding not in self.embeddings:
-        fill = "Add images first: `dasd-lab gallery import FOLDER`, or gallery.add(images)."
-        expect(len(self), "an empty gallery", "at least one image", fill)
+        expect(
+            len(self),
+            "an empty gallery",
+            "at least one image",
+            "Add images first: `dasd-lab gallery import FOLDER`, or gallery.add(images).",
+        )
         others = ", ".join(sorted({about["method"] for about in self.embeddings.values()})) or "none"
         command = lab_command("gallery", "embed", "--gallery", self.folder, *(("--run", self.run) if self.run else ()))
         raise LabError(
@@ -486,9 +508,12 @@ def best(
 ) -> dict[str, float]:  # id → score, best first
     "The best images; with a `score`, the first `head` by the cosine are reranked"
     expect(counted(k) <= DEEPEST, f"k={k:,}", f"1 to {DEEPEST:,}", "Use a filter or a narrower query.")
-    possible = isinstance(skip, int) and not isinstance(skip, bool) and 0 <= skip <= DEEPEST - k
-    step = "0 shows the first results; to see others, use a filter or a narrower query."
-    expect(possible, f"skip={skip!r}", f"0 to {DEEPEST - k:,}", step)
+    expect(
+        isinstance(skip, int) and not isinstance(skip, bool) and 0 <= skip <= DEEPEST - k,
+        f"skip={skip!r}",
+        f"0 to {DEEPEST - k:,}",
+        "0 shows the first results; to see others, use a filter or a narrower query.",
+    )
     self.check_embedded()
     query = vector.detach().float().cpu().numpy()
     column = self.embedding_columns()["features"]
