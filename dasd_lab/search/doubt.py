@@ -170,9 +170,6 @@ class Doubt:
     signs: tuple[str, ...] = ()  # keys of `SENTENCES`
     unknown: tuple[str, ...] = ()  # words that no training caption has
 
-    def __bool__(self) -> bool:
-        return bool(self.signs)
-
     @property
     def sentences(self) -> list[str]:
         "What the signs say, one sentence each"

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['HIDDEN', 'Facts', 'REFUSALS', 'NOT_FOUND', 'Id', 'Upload', 'CACHED', 'PAGE', 'REFUSED', 'FoundPicture',
-           'SearchAnswer', 'PictureAnswer', 'Change', 'Refusal', 'SearchRequest', 'SearchAlike', 'read_facts',
-           'GalleryService', 'gallery_app']
+           'SearchAnswer', 'Change', 'Refusal', 'SearchRequest', 'SearchAlike', 'read_facts', 'GalleryService',
+           'gallery_app']
 
 # %% ../../nbs/10_serve/30_service.ipynb #1952aec3
 import hashlib
@@ -60,14 +60,6 @@ class SearchAnswer(BaseModel):
     doubt: list[str] = Field([], description="signs that the results may be wrong: no image, query, images")
     unknown: list[str] = Field([], description="words of the query that no training caption has")
     more: bool = Field(False, description="whether there are further images")
-
-
-class PictureAnswer(BaseModel):
-    "One image"
-
-    id: str
-    facts: Facts
-    original: bool = Field(description="whether its original file is shown")
 
 
 class Change(BaseModel):
@@ -176,7 +168,7 @@ class GalleryService:
         "A message without the paths of this machine"
         for folder in filter(None, (self._gallery.folder, self._originals)):
             for path in (folder.resolve(), folder.absolute()):
-                text = text.replace(str(path), "…")
+                text = text.replace(str(path), "…").replace(str(path).lstrip("/"), "…")  # Lance leaves out the /
         # the folder as it was given, which may be a relative path
         given = re.escape(str(self._gallery.folder))
         return re.sub(rf"(?<![\w./\\-]){given}(?=[/\\])", "…", text)
@@ -258,10 +250,10 @@ def _search(self: GalleryService, request: SearchRequest, picture) -> SearchAnsw
 
 
 @patch
-def picture(self: GalleryService, id: Id) -> PictureAnswer:
-    "Facts of an image"
+def picture(self: GalleryService, id: Id) -> dict[str, str | bool | Facts]:
+    "Facts of an image, and whether its original file is shown"
     facts = self._facts([self._existing(id)])
-    return PictureAnswer(id=id, facts=facts.get(id, {}), original=self._original(id) is not None)
+    return dict(id=id, facts=facts.get(id, {}), original=self._original(id) is not None)
 
 
 @patch
@@ -300,7 +292,9 @@ def may_write(self: GalleryService) -> None:
 
 
 @patch
-def add(self: GalleryService, picture: Upload, facts: Annotated[str, Form(max_length=20_000)] = "") -> PictureAnswer:
+def add(
+    self: GalleryService, picture: Upload, facts: Annotated[str, Form(max_length=20_000)] = ""
+) -> dict[str, str | bool | Facts]:
     "Add an image; it is stored when the answer arrives. An existing image keeps the facts that are not given"
     new_facts = read_facts(facts, "the facts")
     content = reencoded(uploaded_picture(picture.file.read()))

@@ -169,9 +169,8 @@ def image_bar(
     batches: ReadAhead,  # to iterate over
 ) -> Iterator[tuple[slice, list[ReadVisual | LabError]]]:
     "The batches, with a progress bar that counts images; no bar without images"
-    if not len(batches):
-        return
-    with progress_bar(total=len(batches.sources), desc="reading images", unit=" images") as bar:
+    n = len(batches.sources)
+    with progress_bar(total=n, desc="reading images", unit=" images", disable=not n) as bar:
         for part, images in batches:
             yield part, images
             bar.update(len(images))

@@ -92,7 +92,5 @@ def duplicates_page(
 ) -> str:
     "The groups as an HTML page"
     head = '<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark">'
-    groups = []
-    for _, group in duplicates.groupby("group"):
-        groups.append(hits_of(group.id, group.cosine, gallery.thumbnails)._repr_html_())
+    groups = [hits_of(g.id, g.cosine, gallery.thumbnails)._repr_html_() for _, g in duplicates.groupby("group")]
     return f"{head}<title>Near-duplicates</title>{''.join(groups)}"

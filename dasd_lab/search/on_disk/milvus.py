@@ -149,11 +149,6 @@ def _query(
     return found
 
 
-def _facts(row: Mapping) -> dict:
-    "The dynamic fields of a row"
-    return {name: value for name, value in row.items() if name.startswith("f_")}
-
-
 def _vector(row: Mapping) -> np.ndarray:  # float16
     value = row["v"]
     raw = value[0] if isinstance(value, list) and isinstance(value[0], bytes) else value  # of a server
@@ -175,7 +170,9 @@ def put(
         known = self._query(self.name, ids, ["*"])
         places = [i for i, id in enumerate(ids) if insert or id in known]
         rows = [
-            dict(pk=key_of(ids[i]), id=ids[i]) | _facts(known.get(ids[i], {})) | {n: v[i] for n, v in facts.items()}
+            dict(pk=key_of(ids[i]), id=ids[i])
+            | {n: v for n, v in known.get(ids[i], {}).items() if n.startswith("f_")}
+            | {n: v[i] for n, v in facts.items()}
             for i in places
         ]
         for collection in self._others():
