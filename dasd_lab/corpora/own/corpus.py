@@ -7,7 +7,6 @@ __all__ = ['CANDIDATES', 'Understanding', 'Finder', 'common_language', 'resolve_
            'ImportedCorpus']
 
 # %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #baddb69c
-import hashlib
 import json
 import re
 import shutil
@@ -23,11 +22,10 @@ import pandas as pd
 
 from ...base.foundation import Caption, LabError, expect
 from ...base.presets import read_json
-from ...base.storage import seal, unseal, whole_folder
+from ...base.storage import seal, unseal, whole_folder, write_json
 from ..captions import read_captions, recognise_language, write_captions
 from ..catalog import Corpus, register_corpus
 from ..clips import CLIP_SUFFIXES, N_FRAMES
-from ..languages import language_code
 from dasd_lab.corpora.own.formats import (
     Content,
     RawCaption,
@@ -38,7 +36,7 @@ from dasd_lab.corpora.own.formats import (
     read_table,
 )
 from .locations import Location, files_in, places_in_folder, visuals_from_places
-from .parallel import FAULT_COLUMNS, Fault, checked_side
+from .parallel import FAULT_COLUMNS, Fault, checked_side, known_code
 from ..visuals import PICTURE_SUFFIXES, Visuals
 
 # %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #80a95698
@@ -162,39 +160,20 @@ def common_language(
     return language, note
 
 
-def _problem(raw: RawCaption, kind: str, what: str, next_step: str) -> Fault:
-    return Fault(raw.line, kind, what, next_step, False)
-
-
-def _found_visual(raw: RawCaption, find: Finder | None) -> str | Fault:
-    "Id of the image; without images a name of its own"
-    if find is None:
-        return raw.visual or f"{Path(raw.file).stem}-{raw.line:06d}"
-    visual = find(raw.visual)
-    return replace(visual, line=raw.line) if isinstance(visual, Fault) else visual
-
-
-@cache
-def _known_language(name: str) -> str | LabError:
-    "Code of a language, or the error"
-    try:
-        return language_code(name)
-    except LabError as e:
-        return e
-
-
 def _resolved(raw: RawCaption, find: Finder | None, language: str | None) -> tuple[Caption, list[Fault]]:
     "A cleaned caption of a known image, and the faults; where one leaves it out, the caption is of no use"
     text, faults = checked_side(raw.text, "the caption", raw.line)
-    code = _known_language(raw.language or language or "")
-    if isinstance(code, LabError):
-        faults.append(_problem(raw, "language", code.given, code.expected))
-    visual = _found_visual(raw, find)
-    faults += [visual] if isinstance(visual, Fault) else []
+    code = known_code(raw.language or language or "")
+    if not code:
+        next_step = "Write a code of ISO 639, such as en, or a name, such as German."
+        faults.append(Fault(raw.line, "language", f"the language {raw.language!r}", next_step, False))
+    # without images each line is of one
+    visual = find(raw.visual) if find else raw.visual or f"{Path(raw.file).stem}-{raw.line:06d}"
+    faults += [replace(visual, line=raw.line)] if isinstance(visual, Fault) else []
     if not re.fullmatch(r"\w[\w-]*", raw.split):
         next_step = "Use letters, digits, _ and - only: the split is written to a file of that name."
-        faults.append(_problem(raw, "columns", f"a split named {raw.split!r}", next_step))
-    return Caption(text, str(code), str(visual), raw.origin), faults
+        faults.append(Fault(raw.line, "columns", f"a split named {raw.split!r}", next_step, False))
+    return Caption(text, code, str(visual), raw.origin), faults
 
 # %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #dc57a445
 def _split_order(split: str) -> tuple[int, str]:
@@ -222,7 +201,7 @@ def resolve_captions(
             continue
         first = lines.get((raw.split, caption)) if all(fault.kept for fault in faults) else None
         if first:
-            faults.append(_problem(raw, "duplicate", f"the same as line {first}", "Nothing to do."))
+            faults.append(Fault(raw.line, "duplicate", f"the same as line {first}", "Nothing to do.", False))
         u.faults += [(raw.file, fault) for fault in faults]
         if all(fault.kept for fault in faults):
             lines[raw.split, caption] = raw.line
@@ -341,7 +320,7 @@ def understand(
 # %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #1af0cc9a
 def _write_places(places: Mapping[str, Any], split: str, folder: Path) -> None:
     "Where the images of a split are; those inside a table are copied"
-    rows = []
+    rows = {}
     for i, (visual_id, place) in enumerate(places.items()):
         location = place
         if not isinstance(place, Location):
@@ -349,8 +328,8 @@ def _write_places(places: Mapping[str, Any], split: str, folder: Path) -> None:
             copy.parent.mkdir(exist_ok=True)
             copy.write_bytes(place.data())
             location = Location(str(copy.relative_to(folder)), suffix=place.suffix)
-        rows.append(dict(id=visual_id, **asdict(location)))
-    (folder / f"{split}.pictures.json").write_text(json.dumps(rows, ensure_ascii=False), encoding="utf-8")
+        rows[visual_id] = asdict(location)
+    write_json(rows, folder / f"{split}.pictures.json")
 
 
 def import_corpus(
@@ -381,16 +360,6 @@ class _Manifest(TypedDict):
     splits: list[str]
     files: dict[str, str]
 
-
-class _Place(TypedDict):
-    "Where an image is, as `import_corpus` writes it"
-
-    id: str
-    file: str
-    offset: int
-    size: int
-    suffix: str
-
 # %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #ade9acfc
 @register_corpus("imported")
 class ImportedCorpus(Corpus):
@@ -415,8 +384,8 @@ class ImportedCorpus(Corpus):
     def _locations(self, split: str) -> dict[str, Location]:
         "Visual id → location; empty without images"
         path = self.root / f"{split}.pictures.json"
-        rows = read_json(path, list[_Place], "the locations of images", "Import the corpus again.")
-        return {r["id"]: Location(str(self.root / r["file"]), r["offset"], r["size"], r["suffix"]) for r in rows}
+        locations = read_json(path, dict[str, Location], "the locations of images", "Import the corpus again.")
+        return {v: replace(location, file=str(self.root / location.file)) for v, location in locations.items()}
 
     def _no_picture(self, i):
         next_step = "Import it again with --pictures FOLDER."
@@ -433,12 +402,10 @@ class ImportedCorpus(Corpus):
         self.check(split)
         return self._open(split, self.frames)
 
-    def pictures_stamp(self, split: str) -> str:
-        "Checksum over the sizes of a thousand evenly spaced image files"
+    def picture_files(self, split: str) -> list[Path]:
+        "Files with the images of a split that are present"
         files = sorted({location.file for location in self._locations(split).values()})
-        sample = map(Path, files[:: max(1, len(files) // 1000)])
-        sizes = [path.stat().st_size if path.is_file() else None for path in sample]
-        return hashlib.sha256(json.dumps(sizes).encode()).hexdigest()[:16]
+        return [path for path in map(Path, files) if path.is_file()]
 
     def _captions(self, split: str, language: str) -> list[Caption]:
         return [c for c in self._read(split) if c.language == language]

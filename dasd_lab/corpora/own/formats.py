@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SPLITS', 'TEXT_WORDS', 'NUMBER_WORDS', 'VISUAL_WORDS', 'OTHER_ROLES', 'LIST_WORDS', 'RawCaption', 'Content', 'words',
-           'split_of', 'language_tag', 'language_in', 'role_of', 'roles_of', 'Defaults', 'captions_of_row',
-           'read_lines', 'read_table', 'is_table', 'read_aligned', 'read_shards', 'Cell', 'open_tables', 'read_dataset']
+           'split_of', 'language_tag', 'language_in', 'role_of', 'roles_of', 'captions_of_row', 'read_lines',
+           'read_table', 'is_table', 'read_aligned', 'read_shards', 'Cell', 'open_tables', 'read_dataset']
 
 # %% ../../../nbs/01_corpora/4_own/30_formats.ipynb #1c60f4eb
 import re
@@ -19,21 +19,20 @@ from ...base.foundation import LabError, expect, extra
 from ...base.presets import json_line
 from ..languages import ISO_639_1, language_code
 from .locations import Location, shard_samples, visual_of
-from .parallel import Fault, Record, decode, records
+from .parallel import Fault, Record, decode, delimiter, records
 from ..published.files import coco_rows, file_bytes, json_file, named_rows
 
 # %% ../../../nbs/01_corpora/4_own/30_formats.ipynb #b1e0aa31
-@dataclass(frozen=True)
-class RawCaption:
-    "A caption as it stands in a file"
+class RawCaption(NamedTuple):
+    "A caption as it stands in a file, or its place there with the values that a row does not give"
 
     file: str  # name of the file
     line: int  # or number of the sample, from 1
-    text: str  # as written
-    language: str  # '': not given
-    visual: str  # name of the image
-    split: str  # 'train' if none is given
-    origin: str  # human | mt | mllm
+    split: str = "train"
+    origin: str = "human"  # human | mt | mllm
+    visual: str = ""  # name of the image
+    text: str = ""  # as written
+    language: str = ""  # '': not given
 
 
 @dataclass
@@ -176,30 +175,21 @@ def roles_of(
     return roles
 
 
-class Defaults(NamedTuple):
-    "Where a row stands, and values for what it does not contain"
-
-    file: str
-    line: int
-    split: str
-    origin: str
-    visual: str = ""
-
-
 def captions_of_row(
     row: Mapping,  # column → value
     roles: Mapping[str, str],  # column → role
-    defaults: Defaults,  # where it stands, and values for missing columns
+    place: RawCaption,  # where it stands, and values for missing columns
 ) -> Iterator[RawCaption]:
     "Captions of a row"
     given = {role: str(row[c]).strip() for c, role in roles.items() if role and row.get(c) not in (None, "")}
-    split = given.get("split") or defaults.split
+    split = given.get("split") or place.split
     split = SPLITS.get(split.lower(), split)
-    visual, origin = given.get("visual_id", defaults.visual), given.get("origin", defaults.origin)
+    visual, origin = given.get("visual_id", place.visual), given.get("origin", place.origin)
+    place = place._replace(split=split, origin=origin, visual=visual)
     for column in [c for c, role in roles.items() if role.startswith("text") and c in row]:
         language = roles[column].partition(":")[2] or given.get("language", "")
         for tag, text in list(_texts(row[column])) or [("", "")]:
-            yield RawCaption(defaults.file, defaults.line, text, tag or language, visual, split, origin)
+            yield place._replace(text=text, language=tag or language)
 
 # %% ../../../nbs/01_corpora/4_own/30_formats.ipynb #d41db114
 def read_lines(
@@ -220,19 +210,6 @@ def _json_rows(path: Path) -> list[Record]:
     expected = "a list of objects, captions by image name, or the COCO format"
     expect(valid, f"{path.name} is not a list of objects", expected, "Convert it.")
     return [Record(i, row) for i, row in enumerate(data, 1)]
-
-
-def _mark(lines: Sequence[str], name: str) -> str:
-    "What separates the columns of a table"
-    first = next((line for line in lines if line.strip()), "")
-    mark = "\t" if name.lower().endswith(".tsv") else max(",;\t", key=first.count)
-    expect(
-        first.count("|") <= first.count(mark),
-        f"{name}, whose fields are separated by |",
-        "commas, semicolons or tabs",
-        "Replace them, with quotes around captions that contain one.",
-    )
-    return mark
 
 
 def _with_columns(found: Sequence[Record], faults: list[Fault]) -> list[Record]:
@@ -263,7 +240,16 @@ def read_table(
     else:
         lines, faults = read_lines(path)
         is_json = path.suffix.lower() == ".jsonl"
-        found = list(records(lines, "{" if is_json else _mark(lines, name)))
+        mark = "{" if is_json else delimiter(lines, name)
+        first = next((line for line in lines if line.strip()), "")
+        next_step = "Replace them, with quotes around captions that contain one."
+        expect(
+            first.count("|") <= first.count(mark),
+            f"{name}, whose fields are separated by |",
+            "commas, semicolons or tabs",
+            next_step,
+        )
+        found = list(records(lines, mark))
         faults += [fault for fault in found if isinstance(fault, Fault)]
         rows = [record for record in found if isinstance(record, Record)]
         rows = (
@@ -272,7 +258,7 @@ def read_table(
     expect(rows, f"{name} without a row", "a header and captions", "Check the file.")
     roles = roles_of(list(dict.fromkeys(column for row in rows for column in row.cells)), given)
     split = split_of(name.rpartition(".")[0])
-    captions = [c for r in rows for c in captions_of_row(r.cells, roles, Defaults(name, r.line, split, origin))]
+    captions = [c for r in rows for c in captions_of_row(r.cells, roles, RawCaption(name, r.line, split, origin))]
     located = [(name, fault) for fault in faults]
     return Content(captions, located, {f"{name}: {column}": role for column, role in roles.items()}, used=[name])
 
@@ -331,7 +317,7 @@ def read_aligned(
         for file in [file for file in files if file in languages]:
             for i, text in enumerate(files[file]):
                 visual = names[i] if names else f"{split}-{i + 1:06d}"
-                content.captions.append(RawCaption(file, i + 1, text, languages[file], visual, split, origin))
+                content.captions.append(RawCaption(file, i + 1, split, origin, visual, text, languages[file]))
     return content
 
 # %% ../../../nbs/01_corpora/4_own/30_formats.ipynb #c84dd837
@@ -339,7 +325,7 @@ def _captions_of_part(
     kind: str,  # of a file, such as de.txt or json
     place: Location,  # of the file
     given: Mapping[str, str],  # role → field of the .json
-    defaults: Defaults,  # where the sample stands
+    sample: RawCaption,  # where the sample stands
 ) -> tuple[list[RawCaption], dict[str, str]]:  # captions, and the role of each part; raises LabError
     "Captions of a text file or JSON object of a sample"
     text = place.data().decode("utf-8", "replace")
@@ -347,11 +333,10 @@ def _captions_of_part(
         row = json_line(text, "the text", "a JSON object")
         roles = roles_of(list(row), given) if isinstance(row, dict) else {}
         roles = {column: "" if role == "visual_id" else role for column, role in roles.items()}
-        return list(captions_of_row(row, roles, defaults)), {f".{kind} {c}": role for c, role in roles.items()}
+        return list(captions_of_row(row, roles, sample)), {f".{kind} {c}": role for c, role in roles.items()}
     language = next(filter(None, map(language_tag, kind.split(".")[:-1])), "")
-    file, line, split, origin, visual = defaults
     texts = [caption for caption in text.splitlines() if caption.strip()]
-    captions = [RawCaption(file, line, caption, language, visual, split, origin) for caption in texts]
+    captions = [sample._replace(text=caption, language=language) for caption in texts]
     return captions, {f".{kind}": "captions" + (f" in {language!r}" if language else "")}
 
 
@@ -359,7 +344,7 @@ def _add_sample(
     content: Content,  # captions, roles and faults are added
     sample: Mapping[str, Location],  # kind → location
     given: Mapping[str, str],  # role → field of the .json
-    defaults: Defaults,  # where it stands
+    at: RawCaption,  # where it stands
 ) -> None:
     "Captions of a sample without repeated texts; a .json without any is a fault only if no other file has some"
     captions = {}
@@ -368,11 +353,11 @@ def _add_sample(
         if place.suffix not in (".txt", ".caption", ".cap", ".json"):
             continue
         try:
-            found, roles = _captions_of_part(kind, place, given, defaults)
+            found, roles = _captions_of_part(kind, place, given, at)
         except (ValueError, LabError) as e:
-            what = f"{defaults.visual}.{kind}: {str(e)[:80]}"
+            what = f"{at.visual}.{kind}: {str(e)[:80]}"
             next_step = "Correct it, or name the field: --columns text=NAME"
-            faults.append((defaults.file, Fault(defaults.line, "json", what, next_step, False)))
+            faults.append((at.file, Fault(at.line, "json", what, next_step, False)))
             continue
         content.roles.update(roles)
         for caption in found:
@@ -399,7 +384,7 @@ def read_shards(
                 continue
             name = f"{shard.stem}/{key}" if max(uses.values()) > 1 else key
             content.places[name] = visual
-            _add_sample(content, sample, given, Defaults(shard.name, n, split_of(shard.stem), origin, name))
+            _add_sample(content, sample, given, RawCaption(shard.name, n, split_of(shard.stem), origin, name))
     return content
 
 # %% ../../../nbs/01_corpora/4_own/30_formats.ipynb #55970d31
@@ -466,21 +451,8 @@ def read_dataset(
             key = str(row[names[0]]) if names and row[names[0]] is not None else f"{n:06d}"
             key = f"{split}/{key}" if images or not names else key
             if images:
-                key = _add_image(content.places, key, Cell(table.column(images[0]), i), n)
+                content.places.setdefault(key, Cell(table.column(images[0]), i))
             unnamed = {column: "" if role == "visual_id" else role for column, role in roles.items()}
-            content.captions += captions_of_row(row, unnamed, Defaults(file, i + 1, split, origin, key))
+            content.captions += captions_of_row(row, unnamed, RawCaption(file, i + 1, split, origin, key))
         n_rows[split] += len(table)
     return content
-
-
-def _add_image(
-    places: dict[str, Any],  # name → image
-    key: str,  # of the row
-    cell: Cell,
-    n: int,  # number of the row in its split
-) -> str:
-    "Key of an image; rows of one name share it only if their bytes are equal"
-    if key in places and places[key].data() != cell.data():
-        key += f"-{n}"
-    places.setdefault(key, cell)
-    return key

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FAULTS', 'FAULT_COLUMNS', 'LONGEST', 'Pair', 'Fault', 'decode', 'Record', 'delimiter', 'records', 'language_names',
-           'column_names', 'header', 'checked_side', 'checked_pair', 'ParallelCaptions', 'read_parallel', 'parts',
+           'known_code', 'header', 'checked_side', 'checked_pair', 'ParallelCaptions', 'read_parallel', 'parts',
            'write_pairs', 'picture_places', 'captions_in', 'example_pairs']
 
 # %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #c4906b4f
@@ -13,13 +13,13 @@ import csv
 import hashlib
 import json
 import re
-import statistics
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -28,9 +28,10 @@ from lingua import Language
 from ...base.foundation import Caption, LabError, expect
 from ...base.presets import json_line
 from ...base.storage import whole_file
-from ..captions import clean_text, is_visible, recognise_language
+from ..captions import clean_text, is_visible
 from ..catalog import Corpus
-from ..languages import english_name, language_code, native_name
+from ..languages import language_code
+from ..quality import foreign, known_language, odd_length, usual_ratio
 
 # %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #554b4d7a
 @dataclass(frozen=True)
@@ -79,7 +80,6 @@ FAULT_COLUMNS = "line", "what", "kept", "next_step"  # kept: is the line used?
 # %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #cc8e8c7b
 # UTF-32 before UTF-16: their marks begin alike
 _MARKS = {
-    codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
@@ -88,52 +88,29 @@ _MARKS = {
 _LINE_END = re.compile("\r\n|\n|\r")
 
 
-def _encoding(data: bytes) -> str:
-    "Encoding by the byte order mark or the position of zero bytes"
-    marked = [name for mark, name in _MARKS.items() if data.startswith(mark)]
-    if marked:
-        return marked[0]
-    even, odd = data[:4000:2].count(0), data[1:4000:2].count(0)
-    if max(even, odd) <= len(data[:4000]) / 8:
-        return "utf-8"
-    return "utf-16-le" if odd > even else "utf-16-be"
-
-
-def _legacy_line(raw: bytes, line: int) -> tuple[str, Fault]:
-    "A line that is not UTF-8, read as Windows-1252 if that gives words with some accents, else empty"
-    text = raw.decode("cp1252", "replace")
-    accented = [c for c in text if ord(c) > 127]
-    plausible = all(c.isalpha() or c in "’‘“”«»–—…¿¡°" for c in accented)
-    if plausible and len(accented) < 0.4 * len(text.replace(" ", "")):
-        next_step = "Check the accents, or save the file as UTF-8."
-        return text, Fault(line, "encoding", "not UTF-8; read as Windows-1252", next_step, True)
-    return "", Fault(line, "encoding", "not UTF-8", "Save the file as UTF-8.", False)
-
-
 def decode(
     data: bytes | str,  # as pasted or uploaded
 ) -> tuple[list[str], list[Fault]]:
-    "Lines of text, and faults of their encoding; a line that cannot be decoded is empty"
+    "Lines of text, and faults of their encoding"
     if isinstance(data, str):
         return _LINE_END.split(data.removeprefix("\ufeff")), []
-    name = _encoding(data)
-    if name.startswith(("utf-16", "utf-32")):
-        what = f"{name.upper()}, not UTF-8"
-        fault = Fault(0, "encoding", what, "Save it as UTF-8 if characters look wrong.", True)
-        return _LINE_END.split(data.decode(name, "replace").removeprefix("\ufeff")), [fault]
+    encoding = next((name for mark, name in _MARKS.items() if data.startswith(mark)), "")
+    if encoding:
+        next_step = "Save it as UTF-8 if characters look wrong."
+        fault = Fault(0, "encoding", f"{encoding.upper()}, not UTF-8", next_step, True)
+        return _LINE_END.split(data.decode(encoding, "replace")), [fault]
     lines, faults = [], []
     for i, raw in enumerate(re.split(rb"\r\n|\n|\r", data.removeprefix(codecs.BOM_UTF8)), 1):
         try:
-            text = raw.decode("utf-8")
+            lines.append(raw.decode("utf-8"))
         except UnicodeDecodeError:
-            text, fault = _legacy_line(raw, i)
-            faults.append(fault)
-        lines.append(text)
+            lines.append(raw.decode("cp1252", "replace"))
+            next_step = "Check the accents, or save the file as UTF-8."
+            faults.append(Fault(i, "encoding", "not UTF-8; read as Windows-1252", next_step, True))
     return lines, faults
 
 # %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #5de4fbf2
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     "Fields of one line"
 
     line: int  # where it begins, from 1
@@ -149,27 +126,27 @@ def _fields(line: str, mark: str) -> list[str]:
     return [match[1].replace('""', '"') if match else field for field, match in matches]
 
 
-def _is_pair(line: str, mark: str) -> bool:
-    "Whether a delimiter splits a line into two or three fields"
+def _width(line: str, mark: str) -> int:
+    "Number of fields of a line; 0: a quote stays open"
     try:
-        return len(_fields(line, mark)) in (2, 3)
+        return len(_fields(line, mark))
     except csv.Error:
-        return False
+        return 0
 
 
 def delimiter(
     lines: Sequence[str],  # of the file
     name: str = "",  # of the file; its suffix takes precedence
 ) -> str:  # tab, comma, semicolon, or '{' for JSONL
-    "What separates the fields"
+    "What separates the fields: what splits most lines as the first one, and that into most fields"
     suffix = Path(name).suffix.lower()
     if suffix in (".jsonl", ".tsv"):
         return "{" if suffix == ".jsonl" else "\t"
     sample = [line for line in lines if line.strip()][:50]
-    n_json = sum(line.lstrip()[0] in "{[" for line in sample)
-    if n_json > len(sample) / 2:
+    if sum(line.lstrip()[0] in "{[" for line in sample) > len(sample) / 2:
         return "{"
-    return max(",;" if suffix == ".csv" else "\t;,", key=lambda mark: sum(_is_pair(line, mark) for line in sample))
+    widths = {mark: [_width(line, mark) for line in sample] for mark in "\t;,"}
+    return max(widths, key=lambda mark: sum(width == widths[mark][0] > 1 for width in widths[mark]))
 
 # %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #a57fc99d
 def _json_record(line: str, i: int) -> Record | Fault:
@@ -183,14 +160,15 @@ def _json_record(line: str, i: int) -> Record | Fault:
     return Fault(i, "json", f"{line[:30]!r} is not a JSON object", "Write one object per line.", False)
 
 
-def _table_record(lines: Sequence[str], mark: str) -> tuple[list[str] | None, int]:
-    "Fields of the record that the first line begins, and its number of lines, at most six; None: a quote stays open"
+def _table_record(lines: Sequence[str], mark: str, i: int) -> tuple[Record | Fault, int]:
+    "The record that the first line begins, and its number of lines, at most six"
     for n in range(1, 7 if mark != "\t" else 2):
         try:
-            return _fields("\n".join(lines[:n]), mark), n
+            return Record(i, _fields("\n".join(lines[:n]), mark)), n
         except csv.Error:
             continue
-    return None, 1
+    next_step = "Close it, or double it if it is part of the sentence."
+    return Fault(i, "quotes", "an unclosed quotation mark", next_step, False), 1
 
 
 def records(
@@ -198,20 +176,22 @@ def records(
     mark: str,  # from `delimiter`
 ) -> Iterator[Record | Fault]:
     "Records of a file, and faults of lines that are none; blank lines are ignored"
-    unclosed = "Close it, or double it if it is part of the sentence."
     i = 0
     while i < len(lines):
         n = 1
         if lines[i].strip() and mark == "{":
             yield _json_record(lines[i], i + 1)
         elif lines[i].strip():
-            fields, n = _table_record(lines[i : i + 6], mark)
-            found = None if fields is None else Record(i + 1, fields)
-            yield found or Fault(i + 1, "quotes", "an unclosed quotation mark", unclosed, False)
+            found, n = _table_record(lines[i : i + 6], mark, i + 1)
+            yield found
         i += n
 
 # %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #1e607881
-_ID_WORDS = {"id", "visual", "picture", "image", "img", "photo", "file", "filename", "scene"}
+_ROLE_WORDS = dict(
+    source={"source", "src"},
+    target={"target", "tgt", "translation", "new"},
+    visual_id={"id", "visual", "picture", "image", "img", "photo", "file", "filename", "scene"},
+)
 
 
 def language_names() -> list[str]:
@@ -219,20 +199,13 @@ def language_names() -> list[str]:
     return [language.name.lower() for language in Language.all()]
 
 
-@lru_cache(maxsize=99)  # called for every line of a JSONL file
-def column_names(
-    language: str,  # of the new captions
-    source: str = "en",  # of the others
-) -> dict[str, set[str]]:
-    "Words in a header that stand for the source side, the target side and the image"
-    own = {name for name in language_names() if language_code(name) == language}
-    own |= {language, english_name(language).lower(), native_name(language).lower()}
-    english = {"english", "eng"} if source == "en" else set()
-    return dict(
-        source={source, "source", "src"} | english,
-        target={"target", "tgt", "translation", "new"} | own,
-        visual_id=_ID_WORDS,
-    )
+@cache  # called for every line of a JSONL file
+def known_code(word: str) -> str:
+    "Code of a language by its code or name; '': none"
+    try:
+        return language_code(word)
+    except LabError:
+        return ""
 
 
 def header(
@@ -242,12 +215,13 @@ def header(
 ) -> dict[str, int] | None:  # 'source', 'target', 'visual_id' → index of the field; None: no header
     "Meaning of each field of a header"
     places: dict[str, int] = {}
-    names = column_names(language, source)
     for i, cell in enumerate(cells):
-        words = re.findall(r"[a-z]+", str(cell).lower())
-        meaning = next((role for role in names if names[role] & set(words)), None)
-        if meaning and len(words) < 4:
-            places.setdefault(meaning, i)
+        words = re.findall(r"[^\W\d_]+", str(cell).lower())
+        if len(words) < 4:
+            codes = set(map(known_code, words))
+            meant = [role for role, known in _ROLE_WORDS.items() if known & set(words)]
+            meant += [role for role, code in dict(source=source, target=language).items() if code in codes]
+            places |= {role: i for role in meant[:1] if role not in places}
     return places if {"source", "target"} <= set(places) else None
 
 # %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #7dfb2898
@@ -327,36 +301,28 @@ def _duplicates(pairs: list[Pair]) -> Iterator[Fault]:
             first_lines[key] = p.line
 
 
-def _unusual_lengths(pairs: list[Pair], factor: float = 3.0) -> Iterator[Fault]:
-    "Pairs whose length ratio differs from the median by more than a factor"
-    if not pairs:
-        return
-    ratios = [len(p.target) / len(p.source) for p in pairs]
-    usual = statistics.median(ratios) if len(pairs) >= 20 else 1.0
-    for p, ratio in zip(pairs, ratios):
-        expected = len(p.source) * usual
-        unusual = ratio > factor * usual or ratio < usual / factor
-        if unusual and abs(len(p.target) - expected) > 10:
-            what = f"{len(p.target)} characters for {len(p.source)} in English; about {expected:.0f} are expected"
+def _unusual_lengths(pairs: list[Pair]) -> Iterator[Fault]:
+    "Pairs whose length ratio differs from the usual one by more than a factor of three"
+    usual = usual_ratio([(p.source, p.target) for p in pairs])
+    for p in pairs:
+        what = odd_length(p.source, p.target, usual, 3)
+        if what:
             yield Fault(p.line, "length", what, "Check whether both sides have the same meaning.", True)
 
 
 def _other_languages(pairs: list[Pair], language: str) -> Iterator[Fault]:
     "Lines that seem to be in another language: English, German, French or Spanish"
-    if language not in {known.iso_code_639_1.name.lower() for known in Language.all()}:
+    if not known_language(language):
         what = f"{language!r} cannot be recognised; the language of the lines was not checked"
         yield Fault(0, "language", what, "Have a speaker read some.", True)
         return
-    candidates = dict.fromkeys((language, "en", "de", "fr", "es"))
-    found = [(pair, *recognise_language(pair.target, list(candidates))) for pair in pairs]
-    others = [(pair, code, confidence) for pair, code, confidence in found if code != language]
+    others = [(p, seen) for p in pairs if (seen := foreign(p.target, language, ("en", "de", "fr", "es")))]
     if len(others) > len(pairs) / 2:
         what = f"{len(others)} of {len(pairs)} lines do not seem to be {language!r}"
         yield Fault(0, "language", what, "Is the language right? Are the columns the other way round?", True)
-    for pair, code, confidence in others:
-        if confidence >= 0.7 and sum(c.isalpha() for c in pair.target) >= 12:
-            what = f"seems to be {code!r}, not {language!r}"
-            yield Fault(pair.line, "language", what, "Check it; names and short sentences mislead.", True)
+    for pair, seen in others:
+        what = f"does not seem to be {language!r}: {seen}"
+        yield Fault(pair.line, "language", what, "Check it; names and short sentences mislead.", True)
 
 # %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #00c10e85
 @dataclass
@@ -451,14 +417,12 @@ def read_parallel(
         expect(data.is_file(), f"no file {data}", "a file of parallel captions", "Check the path.")
         name, data = name or data.name, data.read_bytes()
     lines, faults = decode(data)
-    unreadable = {f.line for f in faults if not f.kept}
     mark = delimiter(lines, name)
     found = list(records(lines, mark))
     faults += [f for f in found if isinstance(f, Fault)]
     pairs = []
     names = ("English" if source == "en" else source, f"{language!r}")
-    whole = [r for r in found if isinstance(r, Record) and r.line not in unreadable]
-    for line, sides in _sides(whole, language, source, faults):
+    for line, sides in _sides([r for r in found if isinstance(r, Record)], language, source, faults):
         pair, of_pair = checked_pair(*sides, line, names)
         faults += of_pair
         pairs += [pair] if pair else []
@@ -467,7 +431,7 @@ def read_parallel(
     pairs = [p for p in pairs if p.line not in repeated]
     faults += [*duplicates, *_unusual_lengths(pairs)]
     faults += _other_languages(pairs, language) if recognise and pairs else []
-    n_lines = len({line for line, text in enumerate(lines, 1) if text.strip()} | unreadable)
+    n_lines = sum(bool(text.strip()) for text in lines)
     form = {"{": "JSONL", "\t": "TSV"}.get(mark, "CSV")
     return ParallelCaptions(language, pairs, sorted(faults, key=lambda f: f.line), n_lines, form)
 
