@@ -237,7 +237,7 @@ def test_the_published_reader_has_the_same_captions(corpus, tmp_path):
 def test_leaks_between_flickr8k_and_multi30k(corpus):
     other = load_corpus("multi30k", root=SHARED / "multi30k")
     assert len(shared_pictures(other, corpus)) == 871
-    assert len(find_leaks(other, corpus, pictures=False).evaluation_ids) == 871
+    assert len(find_leaks(other, corpus, pictures=False)) == 871
     with pytest.raises(LabError, match="871 of 1,000 pictures .*multi30k:without=flickr8k"):
         refuse_shared_pictures(other, corpus)
     with pytest.raises(LabError, match="multi30k, test: 173 of 1,000 pictures .*flickr8k:without=multi30k"):

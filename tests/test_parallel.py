@@ -154,7 +154,7 @@ def test_lengths_are_compared_with_the_file():
 
 def test_the_wrong_language_altogether():
     found = read_parallel(tsv([(b, a) for a, b in GOOD]), "it")
-    assert any(f.line == 0 and "other way round" in f.next_step for f in found.faults)
+    assert any(f.line == 0 and "other way round" in f.what for f in found.faults)
     unknown = read_parallel(tsv(GOOD), "br")
     assert texts(unknown) == GOOD
     assert any(f.kind == "language" and f.line == 0 for f in unknown.faults)

@@ -462,10 +462,6 @@ def realise(
     "Generate a sentence about a scene"
     if isinstance(language, str):
         language = load_language(language)
-    expected = "register='mt' with the plan of the English sentence"
-    is_planned = (register == "mt") == (plan is not None)
-    expect(is_planned, f"register {register!r} with plan {plan}", expected, "Realise the English sentence first.")
-    expect(style in STYLES, f"the style {style!r}", f"one of {STYLES}", "Choose one.")
     plan = plan_sentence(scene, language, style, rng, plan)
     return finish(segments(scene, language, plan, register), language), plan
 
@@ -480,9 +476,6 @@ def phrase(
     if isinstance(language, str):
         language = load_language(language)
     n = len(scene.things)
-    fits = PHRASES.get(kind, n + 1) <= n
-    expected = f"one of {list(PHRASES)}, and the things that it names"
-    expect(fits, f"the phrase {kind!r} of {n} things", expected, "Choose another kind.")
     plan = plan_sentence(scene, language, PHRASE, rng) if rng else SentencePlan(PHRASE, 0, 0, 0, (0,) * n, (0,) * n)
     plan = replace(plan, template=list(PHRASES).index(kind))
     return finish(segments(scene, language, plan), language, capital=False), plan

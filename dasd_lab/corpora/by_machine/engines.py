@@ -19,12 +19,12 @@ from contextlib import suppress
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-from fastcore.basics import patch
+from fastcore.basics import chunked, patch
 
 from ...base.foundation import LabError, expect
 from ...base.storage import sha256
 from .models import FILES, model_checksum, model_folder, open_model
-from .translators import FAILED, Failed, FileTranslator, Translator, portions
+from .translators import FAILED, Failed, FileTranslator, Translator
 from ..catalog import built_in
 from ..languages import ISO_639_1, NLLB, language_code
 
@@ -129,7 +129,7 @@ class Apertium(Translator):
         "Translate in batches; sentences that Apertium cannot read or that time out are `FAILED`"
         self.check(source, target)
         found: list[str | None | Failed] = []
-        for batch in portions(texts, self.batch):
+        for batch in chunked(texts, self.batch):
             answers = self._answers(batch, self.modes[source, target])
             if answers is None:  # one sentence stops the others
                 alone = [self._answers([text], self.modes[source, target]) for text in batch]
@@ -173,7 +173,7 @@ def batches_by_length(
     for i in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
         groups.setdefault(_max_new_tokens(lengths[i]), []).append(i)
     for limit, indices in groups.items():
-        for some in portions(indices, batch):
+        for some in chunked(indices, batch):
             yield some, limit
 
 # %% ../../../nbs/01_corpora/5_by_machine/20_engines.ipynb #08fed9f2

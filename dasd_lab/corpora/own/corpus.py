@@ -21,7 +21,7 @@ from typing import Any, TypedDict
 import pandas as pd
 
 from ...base.foundation import Caption, LabError, expect
-from ...base.presets import read_json
+from ...base.presets import opening, read_json
 from ...base.storage import seal, unseal, whole_folder, write_json
 from ..captions import read_captions, recognise_language, write_captions
 from ..catalog import Corpus, register_corpus
@@ -133,10 +133,8 @@ class Finder:
         if len(paths) == 1:
             return self.id_of[paths[0]]
         if paths:
-            what = f"{name!r} may mean {' or '.join(paths[:2])}"
-            return Fault(0, "picture", what, "Write the path below the image folder.", False)
-        what = f"no image {name!r}" if name else "no image is named"
-        return Fault(0, "picture", what, "Add the image, or delete the line.", False)
+            return Fault(0, "picture", f"{name!r} may mean {' or '.join(paths[:2])}")
+        return Fault(0, "picture", f"no image {name!r}" if name else "no image is named")
 
 # %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #5cdb5eca
 # languages among which an unknown one is recognised
@@ -165,14 +163,12 @@ def _resolved(raw: RawCaption, find: Finder | None, language: str | None) -> tup
     text, faults = checked_side(raw.text, "the caption", raw.line)
     code = known_code(raw.language or language or "")
     if not code:
-        next_step = "Write a code of ISO 639, such as en, or a name, such as German."
-        faults.append(Fault(raw.line, "language", f"the language {raw.language!r}", next_step, False))
+        faults.append(Fault(raw.line, "language", f"the language {raw.language!r}"))
     # without images each line is of one
     visual = find(raw.visual) if find else raw.visual or f"{Path(raw.file).stem}-{raw.line:06d}"
     faults += [replace(visual, line=raw.line)] if isinstance(visual, Fault) else []
     if not re.fullmatch(r"\w[\w-]*", raw.split):
-        next_step = "Use letters, digits, _ and - only: the split is written to a file of that name."
-        faults.append(Fault(raw.line, "columns", f"a split named {raw.split!r}", next_step, False))
+        faults.append(Fault(raw.line, "columns", f"a split named {raw.split!r}, not of letters, digits, _ and -"))
     return Caption(text, code, str(visual), raw.origin), faults
 
 # %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #dc57a445
@@ -197,11 +193,11 @@ def resolve_captions(
         caption, faults = _resolved(raw, find, language)
         if not raw.text.strip() and texts_of_line[raw.file, raw.line]:
             what = "a caption is empty; the others of the line are used"
-            u.faults.append((raw.file, Fault(raw.line, "empty", what, "Nothing to do.", True)))
+            u.faults.append((raw.file, Fault(raw.line, "empty", what, True)))
             continue
         first = lines.get((raw.split, caption)) if all(fault.kept for fault in faults) else None
         if first:
-            faults.append(Fault(raw.line, "duplicate", f"the same as line {first}", "Nothing to do.", False))
+            faults.append(Fault(raw.line, "duplicate", f"the same as line {first}"))
         u.faults += [(raw.file, fault) for fault in faults]
         if all(fault.kept for fault in faults):
             lines[raw.split, caption] = raw.line
@@ -230,14 +226,9 @@ def _note_images(u: Understanding, find: Finder | None) -> None:
 # %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #1e60f19f
 def _files(source: Path) -> dict[str, Path]:
     "Path below the source → file"
-    try:
-        if source.is_dir():
-            files = {path.relative_to(source).as_posix(): path for path in files_in(source)}
-        else:
-            files = {source.name: source} if source.is_file() else {}
-    except OSError as e:
-        given = f"{source} cannot be opened ({e.strerror or e})"
-        raise LabError(given, "a readable folder or file", "Check its permissions.") from None
+    with opening(source, "a readable folder or file", "Check its permissions."):
+        files = {path.relative_to(source).as_posix(): path for path in files_in(source)} if source.is_dir() else {}
+        files |= {source.name: source} if source.is_file() else {}
     expect(files, f"nothing in {source}", "a folder with captions, a table, or a tar shard", "Check the path.")
     return files
 

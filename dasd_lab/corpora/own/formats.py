@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 from ...base.foundation import LabError, expect, extra
 from ...base.presets import json_line
-from ..languages import ISO_639_1, language_code
+from ..languages import ISO_639_1
 from .locations import Location, shard_samples, visual_of
-from .parallel import Fault, Record, decode, delimiter, records
+from .parallel import Fault, Record, decode, delimiter, known_code, records
 from ..published.files import coco_rows, file_bytes, json_file, named_rows
 
 # %% ../../../nbs/01_corpora/4_own/30_formats.ipynb #b1e0aa31
@@ -95,10 +95,7 @@ def split_of(
 
 def _code(name: str) -> str:
     "ISO 639-1 code of a code or name; '' if there is none. Among all of ISO 639-3, most words would be a language"
-    try:
-        code = language_code(name)
-    except LabError:
-        return ""
+    code = known_code(name)
     return code if code in ISO_639_1 else ""
 
 
@@ -220,8 +217,7 @@ def _with_columns(found: Sequence[Record], faults: list[Fault]) -> list[Record]:
     for record in found:
         if len(record.cells) != len(columns):
             what = f"{len(record.cells)} columns instead of {len(columns)}"
-            next_step = "Correct the line; a delimiter inside a sentence needs quotes."
-            faults.append(Fault(record.line, "columns", what, next_step, False))
+            faults.append(Fault(record.line, "columns", what))
     whole = [record for record in found if len(record.cells) == len(columns)]
     return [Record(record.line, dict(zip(columns, record.cells))) for record in whole]
 
@@ -355,9 +351,7 @@ def _add_sample(
         try:
             found, roles = _captions_of_part(kind, place, given, at)
         except (ValueError, LabError) as e:
-            what = f"{at.visual}.{kind}: {str(e)[:80]}"
-            next_step = "Correct it, or name the field: --columns text=NAME"
-            faults.append((at.file, Fault(at.line, "json", what, next_step, False)))
+            faults.append((at.file, Fault(at.line, "json", f"{at.visual}.{kind}: {str(e)[:80]}")))
             continue
         content.roles.update(roles)
         for caption in found:
@@ -379,8 +373,8 @@ def read_shards(
         for n, (key, sample) in enumerate(samples.items(), 1):
             visual = visual_of(sample)
             if visual is None:
-                what = f"sample {key!r} without an image or clip"
-                content.faults.append((shard.name, Fault(n, "picture", what, "Nothing to do if it has none.", False)))
+                fault = Fault(n, "picture", f"sample {key!r} without an image or clip")
+                content.faults.append((shard.name, fault))
                 continue
             name = f"{shard.stem}/{key}" if max(uses.values()) > 1 else key
             content.places[name] = visual
