@@ -50,9 +50,8 @@ def register_corpus(
     "Register a loader by name (a decorator)"
 
     def decorate(load: Callable[..., "Corpus"]):
-        known = CORPORA.get(name, load)
-        given = f"a second corpus named {name!r}"
-        expect(known.__qualname__ == load.__qualname__, given, "a unique name", f"Choose one: {name!r} is taken.")
+        fits = CORPORA.get(name, load).__qualname__ == load.__qualname__
+        expect(fits, f"a second corpus named {name!r}", "a unique name", f"Choose one: {name!r} is taken.")
         CORPORA[name] = load
         return load
 
@@ -420,13 +419,14 @@ class FolderCorpus(Corpus):
         expect(files, given, "such as train.jsonl and train/", "Arrange the files accordingly.")
         self.splits = tuple(files)
         self._visuals = {split: visuals_from_folder(self.root / split) for split in files}
-        self._all = {split: self._sorted_captions(split, file) for split, file in files.items()}
+        self._all = {
+            split: sorted(
+                read_captions(file), key=lambda c, visuals=self._visuals[split]: visuals.index_of(c.visual_id)
+            )
+            for split, file in files.items()
+        }
         languages = {caption.language for captions in self._all.values() for caption in captions}
         self.languages = tuple(sorted(languages, key=lambda language: (language != source, language)))
-
-    def _sorted_captions(self, split: str, file: Path) -> list[Caption]:
-        visuals = self._visuals[split]
-        return sorted(read_captions(file), key=lambda caption: visuals.index_of(caption.visual_id))
 
     def visuals(self, split: str) -> Visuals:
         self.check(split)

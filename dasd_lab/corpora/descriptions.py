@@ -143,20 +143,15 @@ def describe_batch(
     captioner: Captioner,  # any captioner
     batch: list[np.ndarray],  # N visuals, each uint8 [T, H, W, 3]
 ) -> list[str]:  # N, '' for no description
-    "Describe a batch; empty descriptions are requested a second time"
-
-    def call(method: Callable[[list], list[str]], visuals: list[np.ndarray]) -> list[str]:
-        texts = method(visuals)
-        given = f"{len(texts)} descriptions of {len(visuals)} visuals by {captioner.name}"
-        next_step = "Correct the captioner; nothing of this batch was written."
-        expect(len(texts) == len(visuals), given, "one description per visual", next_step)
-        return [_clean_description(text) for text in texts]
-
-    texts = call(captioner.describe, batch) if batch else []
+    "Describe a batch; empty descriptions are requested a second time, in the other way that a captioner may have"
+    texts = list(map(_clean_description, captioner.describe(batch))) if batch else []
+    given = f"{len(texts)} descriptions of {len(batch)} visuals by {captioner.name}"
+    next_step = "Correct the captioner; nothing of this batch was written."
+    expect(len(texts) == len(batch), given, "one description per visual", next_step)
     empty = [i for i, text in enumerate(texts) if not text]
-    again = call(getattr(captioner, "again", captioner.describe), [batch[i] for i in empty]) if empty else []
-    for i, text in zip(empty, again):
-        texts[i] = text
+    if empty and hasattr(captioner, "again"):
+        for i, text in zip(empty, captioner.again([batch[i] for i in empty])):
+            texts[i] = _clean_description(text)
     return texts
 
 # %% ../../nbs/01_corpora/1_core/40_descriptions.ipynb #9400e735

@@ -61,7 +61,7 @@ FAULTS = dict(
 
 
 NEXT_STEPS = dict(
-    columns="Correct the line: a delimiter inside a sentence needs quotes; name columns by languages, such as en and it.",
+    columns="Correct the line: a delimiter inside a sentence needs quotes; name columns by languages.",
     empty="Fill it in, or delete the line.",
     quotes="Close it, or double it if it is part of the sentence.",
     json="Write one JSON object per line; --columns text=NAME names a field.",
