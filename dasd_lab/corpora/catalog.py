@@ -419,12 +419,8 @@ class FolderCorpus(Corpus):
         expect(files, given, "such as train.jsonl and train/", "Arrange the files accordingly.")
         self.splits = tuple(files)
         self._visuals = {split: visuals_from_folder(self.root / split) for split in files}
-        self._all = {
-            split: sorted(
-                read_captions(file), key=lambda c, visuals=self._visuals[split]: visuals.index_of(c.visual_id)
-            )
-            for split, file in files.items()
-        }
+        index = {split: visuals.index_of for split, visuals in self._visuals.items()}
+        self._all = {s: sorted(read_captions(f), key=lambda c, s=s: index[s](c.visual_id)) for s, f in files.items()}
         languages = {caption.language for captions in self._all.values() for caption in captions}
         self.languages = tuple(sorted(languages, key=lambda language: (language != source, language)))
 
