@@ -4,7 +4,6 @@ import errno
 import json
 import pickle
 import shutil
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,6 @@ from dasd_lab.corpora.captions import read_captions
 from dasd_lab.corpora.catalog import FolderCorpus, load_corpus
 from dasd_lab.runs.loading import load_run
 from dasd_lab.runs.saved import save_method
-from dasd_lab.search.cleaning import QUERY_LIMIT, clean_query
 from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.training import recipes
 from dasd_lab.training.checkpoints import Progress, load_checkpoint, save_checkpoint
@@ -53,17 +51,6 @@ def test_an_empty_query_is_an_error_with_a_next_step(gallery, text):
     assert e.value.next_step
 
 
-@pytest.mark.parametrize("unit", ["a", "ein roter Hund ", "狗", "🐕", "كلب "])
-def test_ten_thousand_characters_are_cut_with_a_warning(gallery, unit):
-    text = (unit * 10_000)[:10_000]
-    with pytest.warns(UserWarning, match=f"only the first {QUERY_LIMIT:,}"):
-        hits = gallery.search(text, "de")
-    assert len(hits) == 5 and len(hits.query.text) <= QUERY_LIMIT
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert len(clean_query("x" * QUERY_LIMIT)) == QUERY_LIMIT
-
-
 def test_an_unsupported_language_lists_the_supported_ones(gallery):
     for language in ("fi", "", "xx", "DE "):
         with pytest.raises(LabError, match="one of de, ar, en"):
@@ -81,14 +68,6 @@ def test_queries_without_letters_are_read_as_english(gallery, text):
 def test_an_invalid_number_of_results(gallery, k):
     with pytest.raises(LabError, match="an integer of at least 1"):
         gallery.search("rot", "de", k=k)
-
-
-def test_an_empty_gallery(gallery):
-    empty = Gallery(gallery.method)
-    with pytest.raises(LabError, match="an empty gallery"):
-        empty.search("rot", "de")
-    with pytest.raises(LabError, match="an empty gallery"):
-        empty.similar(plain((0, 0, 0)))
 
 
 def bad_pictures(folder):
