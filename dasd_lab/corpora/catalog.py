@@ -173,17 +173,16 @@ class Corpus:
         shape = [max(1, round(side * scale)) for side in image.size]
         return image.resize(shape, Image.Resampling.LANCZOS)
 
-    def picture_files(self, split: str) -> list[Path]:
-        "Files with the images of a split that are present"
+    def picture_files(self, split: str) -> Sequence[Path | None]:
+        "Files of a thousand evenly spaced images of a split, or of all; None: not present"
         return []
 
     def pictures_stamp(self, split: str) -> str:
-        "Identifies the images of a split by the sizes of a thousand evenly spaced files; '' if unknown"
+        "Identifies the images of a split by the sizes of their files; '' if unknown"
         files = self.picture_files(split)
-        if not files:
-            return getattr(self, "checksum", "")
-        sizes = [path.stat().st_size for path in files[:: max(1, len(files) // 1000)]]
-        return hashlib.sha256(json.dumps([len(files), sizes]).encode()).hexdigest()[:16]
+        sizes = [path.stat().st_size if path and path.is_file() else None for path in files]
+        stamp = hashlib.sha256(json.dumps(sizes).encode()).hexdigest()[:16]
+        return stamp if files else getattr(self, "checksum", "")
 
 # %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #3988956d
 @patch(as_prop=True)
