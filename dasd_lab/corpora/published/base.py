@@ -540,7 +540,7 @@ def _frames(self: PublishedCorpus, visual_id: str) -> np.ndarray:
         if folder
         else f"without its images, {self.pictures or self.root / wanted.place}"
     )
-    raise LabError(f"{self.name} {given}", wanted.what, self.how_to_get(wanted))
+    raise LabError(f"{self.name} without {what}", wanted.what, self.how_to_get(wanted))
 
 
 @patch
