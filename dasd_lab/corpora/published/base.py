@@ -535,11 +535,8 @@ def _frames(self: PublishedCorpus, visual_id: str) -> np.ndarray:
     default = WantedFile("pictures", "the pictures", f"See {self.about.homepage}.")
     wanted = next((w for w in self.wanted if w.kind == "visuals"), default)
     folder = self.path(wanted)
-    given = (
-        f"without {visual_id} in {folder}"
-        if folder
-        else f"without its images, {self.pictures or self.root / wanted.place}"
-    )
+    its_images = f"its images, {self.pictures or self.root / wanted.place}"
+    what = f"{visual_id} in {folder}" if folder else its_images
     raise LabError(f"{self.name} without {what}", wanted.what, self.how_to_get(wanted))
 
 
