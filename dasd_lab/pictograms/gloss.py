@@ -104,9 +104,6 @@ class Lexicon:
     def spaced(self) -> bool:
         return bool(self.language.join)
 
-    def __repr__(self):
-        return f"Lexicon({self.language.code!r}, {len(self.entries):,} entries)"
-
 
 @lru_cache
 def _extra(code: str) -> dict:  # section → entries

@@ -120,9 +120,6 @@ class Language:
     def number(self, count: int) -> str:
         return self.data["numbers"][str(count)]
 
-    def __repr__(self):
-        return f"Language({self.code!r}, {self.name}, {len(self.nouns)} nouns)"
-
 # %% ../../nbs/02_pictograms/10_grammar.ipynb #5dfe3ca5
 def _parse_noun(
     entry: str,  # "gender form/form|form"

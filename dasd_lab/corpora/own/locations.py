@@ -57,8 +57,6 @@ def visuals_from_places(
                 return read_clip(location.data(), n_frames)
             return np.asarray(read_picture(location.data()))[None]
         except LabError as e:
-            if location.file in e.given:
-                raise
             raise LabError(f"{location.file}: {e.given}", e.expected, e.next_step) from None
 
     has_clips = any(location.suffix in CLIP_SUFFIXES for location in locations)
