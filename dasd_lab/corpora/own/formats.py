@@ -19,7 +19,7 @@ from ...base.foundation import LabError, expect, extra
 from ...base.presets import json_line
 from ..languages import ISO_639_1
 from .locations import Location, shard_samples, visual_of
-from .parallel import Fault, Record, decode, delimiter, known_code, records
+from .parallel import Fault, Record, decode, delimiter, known_code, records, with_columns
 from ..published.files import coco_rows, file_bytes, json_file, named_rows
 
 # %% ../../../nbs/01_corpora/4_own/30_formats.ipynb #b1e0aa31
@@ -209,19 +209,6 @@ def _json_rows(path: Path) -> list[Record]:
     return [Record(i, row) for i, row in enumerate(data, 1)]
 
 
-def _with_columns(found: Sequence[Record], faults: list[Fault]) -> list[Record]:
-    "Records with fields by name; those with another number of fields than the header are faults"
-    titles = [str(cell).strip() for cell in found[0].cells]
-    repeats = [titles[:i].count(title) + 1 for i, title in enumerate(titles)]  # repeated ones are numbered, and read
-    columns = [title if k == 1 else f"{title} ({k})" for title, k in zip(titles, repeats)]
-    for record in found:
-        if len(record.cells) != len(columns):
-            what = f"{len(record.cells)} columns instead of {len(columns)}"
-            faults.append(Fault(record.line, "columns", what))
-    whole = [record for record in found if len(record.cells) == len(columns)]
-    return [Record(record.line, dict(zip(columns, record.cells))) for record in whole]
-
-
 def read_table(
     path: Path,  # .csv, .tsv, .jsonl or .json, or .txt with a header
     given: Mapping[str, str] = {},  # role → column
@@ -248,9 +235,7 @@ def read_table(
         found = list(records(lines, mark))
         faults += [fault for fault in found if isinstance(fault, Fault)]
         rows = [record for record in found if isinstance(record, Record)]
-        rows = (
-            [r for r in rows if isinstance(r.cells, dict)] if is_json or not rows else _with_columns(rows, faults)[1:]
-        )
+        rows = [r for r in rows if isinstance(r.cells, dict)] if is_json or not rows else with_columns(rows, faults)[1:]
     expect(rows, f"{name} without a row", "a header and captions", "Check the file.")
     roles = roles_of(list(dict.fromkeys(column for row in rows for column in row.cells)), given)
     split = split_of(name.rpartition(".")[0])

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FAULTS', 'NEXT_STEPS', 'FAULT_COLUMNS', 'LONGEST', 'Pair', 'Fault', 'decode', 'Record', 'delimiter', 'records',
-           'language_names', 'known_code', 'header', 'checked_side', 'checked_pair', 'ParallelCaptions',
+           'language_names', 'known_code', 'header', 'checked_side', 'checked_pair', 'ParallelCaptions', 'with_columns',
            'read_parallel', 'parts', 'write_pairs', 'picture_places', 'captions_in', 'example_pairs']
 
 # %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #c4906b4f
@@ -71,7 +71,7 @@ NEXT_STEPS = dict(
     duplicate="Nothing to do.",
     language="Check it; names and short sentences mislead.",
     length="Check whether both sides have the same meaning.",
-    header="Add a first line that names the languages if that is wrong.",
+    header="Add a first line that names the languages, such as en and it, if that is wrong.",
     picture="Add the image, write its path below the image folder, or delete the line.",
 )
 
@@ -366,46 +366,47 @@ class ParallelCaptions:
         return dict(Counter(f.kind for f in self.faults).most_common())
 
 # %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #635623a1
-def _sides(
-    found: Sequence[Record],  # of a file, its header first if it has one
-    language: str,  # of the new captions
-    source: str,  # of the others
+def with_columns(
+    found: Sequence[Record],  # the first one is the header
     faults: list[Fault],  # faults are appended
-) -> Iterator[tuple[int, list[str]]]:  # line; source, target and image, '' if it is missing
-    "The sides of each record as they stand there"
-    first = found[0].cells if found and isinstance(found[0].cells, list) else []
-    places = header(first, language, source)
-    has_header = places is not None
-    if first and not has_header:
-        widths = Counter(len(record.cells) for record in found)
-        places = dict(source=0, target=1) | (dict(visual_id=2) if widths[3] > widths[2] else {})
-        what = "no header row: the first column is read as English, the second as the new language"
-        what += ", the third as the image" if "visual_id" in places else ""
-        faults.append(Fault(0, "header", what, True))
-    width = len(first) if has_header else len(places or ())
-    for record in found[has_header:]:
-        roles, cells = places, list(record.cells)
-        if isinstance(record.cells, dict):
-            roles, cells = header(record.cells, language, source), list(record.cells.values())
-        fault = _column_fault(record, roles, width)
-        faults += [fault] if fault else []
-        if not fault or fault.kept:
-            fields = [cells[roles[r]] if r in roles and roles[r] < len(cells) else None for r in _ROLES]
-            yield record.line, ["" if field is None else str(field) for field in fields]
+) -> list[Record]:
+    "Records with fields by name; those with another number of fields than the header are faults"
+    titles = [str(cell).strip() for cell in found[0].cells]
+    repeats = [titles[:i].count(title) + 1 for i, title in enumerate(titles)]  # repeated ones are numbered, and read
+    columns = [title if k == 1 else f"{title} ({k})" for title, k in zip(titles, repeats)]
+    others = [record for record in found if len(record.cells) != len(columns)]
+    faults += [Fault(r.line, "columns", f"{len(r.cells)} columns instead of {len(columns)}") for r in others]
+    whole = [record for record in found if len(record.cells) == len(columns)]
+    return [Record(record.line, dict(zip(columns, record.cells))) for record in whole]
 
 
 _ROLES = "source", "target", "visual_id"
 
 
-def _column_fault(record: Record, roles: dict[str, int] | None, width: int) -> Fault | None:
-    "A record without both sides, or with too many or too few fields; only a missing image is tolerated"
-    if roles is None:
-        return Fault(record.line, "columns", f"no fields for both languages among {sorted(map(str, record.cells))[:5]}")
-    n = len(record.cells)
-    if isinstance(record.cells, dict) or n == width:
-        return None
-    kept = n == width - 1 == roles.get("visual_id")  # used without an image
-    return Fault(record.line, "columns", f"{n} column{'' if n == 1 else 's'} instead of {width}", kept)
+def _sides(
+    found: list[Record],  # of a file, its header first if it has one
+    language: str,  # of the new captions
+    source: str,  # of the others
+    faults: list[Fault],  # faults are appended
+) -> Iterator[tuple[int, list[str]]]:  # line; source, target and image, '' if it is missing
+    "The sides of each record as they stand there"
+    if found and isinstance(found[0].cells, list):
+        if not header(found[0].cells, language, source):
+            widths = Counter(len(record.cells) for record in found)
+            titles = ["source", "target", *(["picture"] if widths[3] > widths[2] else [])]
+            what = f"no header row: the columns are read as {', '.join(titles)}"
+            faults.append(Fault(0, "header", what, True))
+            found = [Record(0, titles), *found]
+        found = with_columns(found, faults)[1:]
+    for record in found:
+        cells = record.cells if isinstance(record.cells, dict) else {}
+        roles = header(cells, language, source)
+        if roles:
+            fields = [[*cells.values()][roles[role]] if role in roles else None for role in _ROLES]
+            yield record.line, ["" if field is None else str(field) for field in fields]
+        else:
+            what = f"no fields for both languages among {sorted(map(str, cells))[:5]}"
+            faults.append(Fault(record.line, "columns", what))
 
 # %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #4fb9738b
 def read_parallel(
