@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_origin
 
 import numpy as np
 from fastcore.basics import patch
@@ -623,7 +623,8 @@ def published_corpus(
         @wraps(describe)
         def load(root=None, pictures=None, *, without="", text_only=False, held_out="", **options) -> PublishedCorpus:
             for option, value in options.items():
-                checked(own[option].annotation, value, f"{name}: {option}")
+                if get_origin(own[option].annotation) is Literal:
+                    checked(own[option].annotation, value, f"{name}: {option}")
             common = dict(without=without, text_only=text_only, held_out=held_out)
             return kind(name, describe(**options), root, pictures, **common, **options)
 
