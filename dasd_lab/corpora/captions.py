@@ -37,10 +37,10 @@ def _normalise(text: str) -> str:
 
 
 def is_visible(
-    text: str,  # any text
+    text: object,  # text, or another value of a file
 ) -> bool:
-    "Whether a text has a visible character"
-    return bool(_normalise(text))
+    "Whether something is text with a visible character"
+    return isinstance(text, str) and bool(_normalise(text))
 
 
 def clean_text(

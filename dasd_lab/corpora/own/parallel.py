@@ -116,7 +116,7 @@ def decode(
     encoding = next((name for mark, name in _MARKS.items() if data.startswith(mark)), "")
     if encoding:
         fault = Fault(0, "encoding", f"{encoding.upper()}, not UTF-8", True)
-        return _LINE_END.split(data.decode(encoding, "replace")), [fault]
+        return _LINE_END.split(data.decode(encoding, "replace").removeprefix("\ufeff")), [fault]
     lines, faults = [], []
     for i, raw in enumerate(re.split(rb"\r\n|\n|\r", data.removeprefix(codecs.BOM_UTF8)), 1):
         try:
@@ -329,7 +329,7 @@ def _other_languages(pairs: list[Pair], language: str) -> Iterator[Fault]:
         yield Fault(0, "language", what, True)
         return
     others = [(p, seen) for p in pairs if (seen := foreign(p.target, language, ("en", "de", "fr", "es")))]
-    if len(others) > len(pairs) / 2:
+    if len(others) > len(pairs) / 3:
         what = f"{len(others)} of {len(pairs)} lines do not seem to be {language!r}: are columns the other way round?"
         yield Fault(0, "language", what, True)
     for pair, seen in others:
