@@ -289,7 +289,7 @@ class TextFolder:
         files = [(p.relative_to(self.folder).as_posix(), hashlib.sha256(p.read_bytes()).hexdigest()) for p in paths]
         return hashlib.sha256(repr(files).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
-
+# %% ../../nbs/01_corpora/1_core/40_descriptions.ipynb #b216aaaf
 def write_texts(
     ids: Sequence[str],  # N
     texts: Sequence[str],  # N, '' for no description

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 import torch
 from PIL import Image
 from torch import Tensor, nn
@@ -23,8 +22,7 @@ from torch.nn import functional as F
 from ..base.foundation import expect, shipped_folder
 from ..base.presets import opening
 from ..base.storage import Manifest, read_tensors, seal, sha256, unseal, whole_folder, write_tensors
-from .grammar import COLOURS, PLACES, SIZES, Scene, Thing, load_language
-from .painting import layout
+from .grammar import COLOURS, PLACES, SIZES, Scene, load_language
 
 # %% ../../nbs/02_pictograms/30_detector.ipynb #4365b40f
 _PIXELS = 64  # side of the detector's input

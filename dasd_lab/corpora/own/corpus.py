@@ -7,7 +7,6 @@ __all__ = ['CANDIDATES', 'Understanding', 'Finder', 'common_language', 'resolve_
            'ImportedCorpus']
 
 # %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #baddb69c
-import json
 import re
 import shutil
 import unicodedata
@@ -278,7 +277,7 @@ def _read_source(
     )
     return f"line-aligned files: {len(texts)}", read_aligned(texts, origin)
 
-
+# %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #71f977d8
 def understand(
     source: str | Path,  # a folder, a table, or a tar shard
     pictures: str | Path | None = None,  # folder of the images; None: in the source

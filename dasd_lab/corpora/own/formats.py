@@ -243,7 +243,7 @@ def read_table(
     located = [(name, fault) for fault in faults]
     return Content(captions, located, {f"{name}: {column}": role for column, role in roles.items()}, used=[name])
 
-
+# %% ../../../nbs/01_corpora/4_own/30_formats.ipynb #1c424102
 def is_table(
     path: Path,  # a text file
 ) -> bool:
@@ -344,7 +344,7 @@ def _add_sample(
     content.captions += captions.values()
     content.faults += [] if captions else faults
 
-
+# %% ../../../nbs/01_corpora/4_own/30_formats.ipynb #02d148f9
 def read_shards(
     shards: Mapping[str, Path],  # name → .tar
     given: Mapping[str, str] = {},  # role → field of the .json
@@ -409,7 +409,7 @@ def _is_image(kind) -> bool:
     "Whether a column's type is that of encoded images"
     return str(kind).startswith("struct") and {"bytes", "path"} <= {kind.field(i).name for i in range(kind.num_fields)}
 
-
+# %% ../../../nbs/01_corpora/4_own/30_formats.ipynb #6ed4f046
 def read_dataset(
     files: Mapping[str, Path],  # see `open_tables`
     given: Mapping[str, str] = {},  # role → column

@@ -75,7 +75,7 @@ NEXT_STEPS = dict(
     picture="Add the image, write its path below the image folder, or delete the line.",
 )
 
-
+# %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #2e444b10
 @dataclass(frozen=True)
 class Fault:
     "A problem with a line"
@@ -282,7 +282,7 @@ def checked_side(
         faults.append(Fault(line, "control", f"{side} contains {_invisible(repaired)}; removed", True))
     return clean, faults
 
-
+# %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #01c17c75
 def checked_pair(
     source: str,  # as it came
     target: str,  # as it came

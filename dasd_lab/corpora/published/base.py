@@ -157,7 +157,7 @@ class Report:
 _COCO_ID = re.compile(r"COCO_[a-z]+\d{4}_0*(\d+)")
 _FLICKR_ID = re.compile(r"(\d{5,11})(_[0-9a-z]+)*")
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #2d5d35b5
 class PublishedCorpus(Corpus):
     "A corpus in its published files, see `Description`"
 
@@ -206,65 +206,75 @@ class PublishedCorpus(Corpus):
         choices = ",".join(f"{option}={value}" for option, value in self.choices.items())
         return f"{self.name}:{choices}" if choices else self.name
 
-    def cached(
-        self,
-        key,  # hashable
-        make: Callable[[], Any],  # computes the value
-    ):
-        "The value of `make`, computed once per key"
-        if key not in self._cache:
-            with uncollected():  # the collector would traverse millions of new captions again and again
-                self._cache[key] = make()
-        return self._cache[key]
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #4bc39384
+@patch
+def cached(
+    self: PublishedCorpus,
+    key,  # hashable
+    make: Callable[[], Any],  # computes the value
+):
+    "The value of `make`, computed once per key"
+    if key not in self._cache:
+        with uncollected():  # the collector would traverse millions of new captions again and again
+            self._cache[key] = make()
+    return self._cache[key]
 
-    def path(
-        self,
-        wanted: WantedFile,  # one of `wanted`
-    ) -> Path | None:  # None: not present
-        "Where a file is"
-        if wanted.kind == "visuals" and self.pictures:
-            folder = Path(self.pictures).expanduser()
-            return next((p for p in (folder / wanted.place, folder) if p.is_dir()), None)
-        if self._cache.get(("path", wanted)) is None:  # a file may come later
-            self._cache["path", wanted] = find_file(self.root, wanted.path)
-        return self._cache["path", wanted]
 
-    def missing(
-        self,
-        split: str = "",  # '': any
-        language: str = "",  # '': any
-        kind: str = "",  # visuals, translations, or text: what published captions need; '': all
-    ) -> list[WantedFile]:
-        "Files that are not present"
-        kinds = dict.fromkeys(("visuals", "translations"))
-        return [
-            w
-            for w in self.wanted
-            if kind in ("", w.kind if w.kind in kinds else "text") and w.serves(split, language) and not self.path(w)
-        ]
+@patch
+def path(
+    self: PublishedCorpus,
+    wanted: WantedFile,  # one of `wanted`
+) -> Path | None:  # None: not present
+    "Where a file is"
+    if wanted.kind == "visuals" and self.pictures:
+        folder = Path(self.pictures).expanduser()
+        return next((p for p in (folder / wanted.place, folder) if p.is_dir()), None)
+    if self._cache.get(("path", wanted)) is None:  # a file may come later
+        self._cache["path", wanted] = find_file(self.root, wanted.path)
+    return self._cache["path", wanted]
 
-    @property
-    def descriptions_folder(self) -> Path:
-        "Beside the corpus; in the data root if its folder may not be written"
-        own = self.root / "descriptions"
-        if own.is_dir() or not self.root.is_dir() or self.root.stat().st_mode & 0o222:
-            return own
-        return data_root() / "descriptions" / self.name
 
-    @property
-    def mt_folder(self) -> Path:
-        "Folder of machine translations"
-        folder = self.root / "mt" if self.folder == self.name else self.root / "mt" / self.name
-        if self.without:
-            folder /= f"without_{self.without}"
-        return folder / f"held_out_{self.held_out}" if self.held_out else folder
+@patch
+def missing(
+    self: PublishedCorpus,
+    split: str = "",  # '': any
+    language: str = "",  # '': any
+    kind: str = "",  # visuals, translations, or text: what published captions need; '': all
+) -> list[WantedFile]:
+    "Files that are not present"
+    kinds = dict.fromkeys(("visuals", "translations"))
+    return [
+        w
+        for w in self.wanted
+        if kind in ("", w.kind if w.kind in kinds else "text") and w.serves(split, language) and not self.path(w)
+    ]
 
-    def how_to_get(self, wanted: WantedFile) -> str:
-        "Where to get a missing file and where to put it"
-        other_place = f" (another folder: root=, or {self.variable})"
-        if wanted.kind == "visuals":
-            other_place = f", or give the folder: pictures=, or {self.variable}_PICTURES"
-        return f"{wanted.how} It belongs in {self.root / wanted.place}{other_place}."
+
+@patch(as_prop=True)
+def descriptions_folder(self: PublishedCorpus) -> Path:
+    "Beside the corpus; in the data root if its folder may not be written"
+    own = self.root / "descriptions"
+    if own.is_dir() or not self.root.is_dir() or self.root.stat().st_mode & 0o222:
+        return own
+    return data_root() / "descriptions" / self.name
+
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #4d8c30f2
+@patch(as_prop=True)
+def mt_folder(self: PublishedCorpus) -> Path:
+    "Folder of machine translations"
+    folder = self.root / "mt" if self.folder == self.name else self.root / "mt" / self.name
+    if self.without:
+        folder /= f"without_{self.without}"
+    return folder / f"held_out_{self.held_out}" if self.held_out else folder
+
+
+@patch
+def how_to_get(self: PublishedCorpus, wanted: WantedFile) -> str:
+    "Where to get a missing file and where to put it"
+    other_place = f" (another folder: root=, or {self.variable})"
+    if wanted.kind == "visuals":
+        other_place = f", or give the folder: pictures=, or {self.variable}_PICTURES"
+    return f"{wanted.how} It belongs in {self.root / wanted.place}{other_place}."
 
 # %% ../../../nbs/01_corpora/3_published/20_base.ipynb #5375ec68
 @patch
@@ -311,7 +321,7 @@ def languages(self: PublishedCorpus) -> tuple[str, ...]:
     "Languages that some split can be read in, the source language first"
     return tuple(code for code in self.declared() if any(self.has(s, code) for s in self.published))
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #15662e35
 @patch
 def missing_error(
     self: PublishedCorpus,
@@ -400,7 +410,7 @@ def _left_out(self: PublishedCorpus, split: str) -> set[str]:
         left_out |= self.cached("held out", lambda: self._open(self.held_out, "test").photographs("test"))
     return left_out
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #c30bb3aa
 @patch
 def _open(self: PublishedCorpus, name: str, split: str = "") -> "PublishedCorpus":
     "Another corpus of the same photographs, of which a split can be read; '': any"
@@ -437,7 +447,7 @@ def numbered_captions(self: PublishedCorpus, split: str, language: str) -> list[
         return []
     return self.cached(("captions", split, language), lambda: self._read_captions(split, language))
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #15d89823
 @patch
 def _read_captions(self: PublishedCorpus, split: str, language: str) -> list[tuple[Caption, int]]:
     position = {v: i for i, v in enumerate(self.ids(split))}
@@ -569,7 +579,7 @@ def checksum(self: PublishedCorpus) -> str:
         names_and_sizes.append((f"held out {self.held_out}", len(self._left_out("train"))))
     return hashlib.sha256(json.dumps(names_and_sizes).encode()).hexdigest()
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #51358a73
 @patch
 def field_table(self: PublishedCorpus) -> list[dict]:
     "Rows about the fields of captions, of a corpus that has some to choose from"

@@ -387,7 +387,7 @@ def field_pairs(
     pairs = [(original.get((caption.visual_id, number)), caption) for caption, number in captions]
     return [pair for pair in pairs if pair[0]]
 
-
+# %% ../../../nbs/01_corpora/3_published/35_flickr8k.ipynb #8b0b31cf
 @patch
 def aligned(
     self: Flickr8k, split: str, language: str, source: str = "en", origin: str = "human"
@@ -460,7 +460,7 @@ def _caption_counts(self: Flickr8k, split: str) -> list[dict]:
             rows.append(row | dict(captions=len(self.numbered_field(split, field)), published=published))
     return rows
 
-
+# %% ../../../nbs/01_corpora/3_published/35_flickr8k.ipynb #e0cb9d08
 @patch
 def report(self: Flickr8k, pictures: bool = True) -> Report:
     "Counts, faults and missing pictures; fields that do not hold what `fields.json` states are faults"
