@@ -246,7 +246,7 @@ def judge_translations(
     for a, b in stripped:
         found = ((reason, seen) for reason, check in checks.items() if (seen := check(a, b)))
         rows.append((a, b, *next(found, ("", ""))))
-    return pd.DataFrame(rows, columns=list(_COLUMNS))
+    return pd.DataFrame(rows, columns=list(_COLUMNS), dtype=object)
 
 # %% ../../nbs/01_corpora/1_core/45_quality.ipynb #27eab3c3
 def drop_table(
