@@ -15,7 +15,6 @@ import torch
 
 from ...base.contracts import RetrievalMethod, evaluating
 from ...base.foundation import expect
-from ...corpora.by_machine.builtin_translators import is_oracle
 from ...corpora.by_machine.translators import Translator
 from ...corpora.catalog import built_in
 from ...methods.smalr.consistency import AverageConsistency, LearnedConsistency
@@ -128,7 +127,7 @@ def rankings(
         pd.DataFrame({way: values.detach().numpy() for way, values in scores.items()}, gallery.ids),
         {fuser_name: counted_weights(module, versions) for fuser_name, module in fusers.items()},
         name or translator.name,
-        is_oracle(translator),
+        translator.oracle,
         not isinstance(method, SMALR),
     )
 
