@@ -87,7 +87,7 @@ class Hits(Sequence):
 def hits_of(
     ids: Iterable[str],  # best first
     scores: Iterable[float],
-    thumbnails: Mapping[str, bytes],  # of the gallery
+    thumbnails: Any,  # of the gallery: id → WebP
     query: Query | None = None,
     skip: int = 0,  # results that were left out at the top
 ) -> Hits:

@@ -10,9 +10,10 @@ __all__ = ['is_clip', 'open_picture', 'open_visual', 'thumbnail', 'data_address'
 import base64
 import io
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from PIL import Image, ImageOps
 from torch import Tensor
@@ -121,7 +122,7 @@ def picture_files(
 def picture_sources(
     pictures: Iterable | str | Path,  # a folder, a file, or images of any kind
     ids: Sequence[str] | None = None,  # names; None: from files or visuals, or numbers
-    gallery: Collection[str] = (),  # ids that are taken
+    gallery: Any = (),  # ids that are taken, or a gallery
 ) -> tuple[Sequence, list[str]]:  # sources, opened lazily; ids
     "Inputs of a gallery as a sequence, with their ids"
     if isinstance(pictures, (str, Path)):
@@ -167,7 +168,7 @@ def _files_of(path: Path) -> dict[str, Path]:
     return {path.name: path} if names is None else {name: path / name for name in names}
 
 
-def _names_of(sources: Sequence, gallery: Collection[str]) -> list[str]:
+def _names_of(sources: Sequence, gallery: Any) -> list[str]:
     "Ids of visuals, names of files, and free numbers for anything else"
     numbered = (f"picture-{i:05d}" for i in count(len(gallery) + 1))
     free = (name for name in numbered if name not in gallery)

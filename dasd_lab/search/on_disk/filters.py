@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from reprlib import Repr
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from ..gallery.inputs import is_text
 # %% ../../../nbs/08_search/2_on_disk/10_filters.ipynb #9b3a54a0
 Kind = Literal["text", "integer", "number", "flag", "vector", "numbers"]
 # kinds that filters can use → Python types, what is expected, and whether a value of these types fits
-FACTS = dict(
+FACTS: dict[str, tuple[Any, str, Callable[[Any], bool]]] = dict(
     text=(str, "text that UTF-8 can encode", is_text),
     integer=(int, "a 64-bit integer", lambda v: abs(v) < 2**63),
     number=((int, float), "a finite 64-bit number", lambda v: abs(v) <= sys.float_info.max),
