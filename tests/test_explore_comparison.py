@@ -217,17 +217,17 @@ def test_a_model_with_other_languages(bench):
 def test_panel_and_state_agree(bench):
     panel = Compare(bench)
     state = panel.state
-    panel.n_images.value = 100
-    panel.languages.value = "ar"
-    panel.evaluate.run(wait=True)
+    panel["dl-n-images"].value = 100
+    panel["dl-languages"].value = "ar"
+    panel["dl-evaluate"].run(wait=True)
     assert state.languages() == ["ar"]
-    assert panel.queries.rtl
-    panel.kinds.value = "both"
-    assert panel.queries.rtl
-    directions = {caption["direction"] for item in panel.queries.items for caption in item["captions"]}
+    assert panel["dl-queries"].rtl
+    panel["dl-kinds"].value = "both"
+    assert panel["dl-queries"].rtl
+    directions = {caption["direction"] for item in panel["dl-queries"].items for caption in item["captions"]}
     assert directions == {"rtl"}
-    assert 'lang="ar" dir="rtl"' in panel.query_text.value
+    assert 'lang="ar" dir="rtl"' in panel["dl-query"].value
     assert "text/html" in panel._repr_mimebundle_()
     for kind in KINDS:
-        panel.kinds.value = kind
-        assert len(panel.queries.items) == min(PAGE_SIZE, len(state.kinds()[kind]))
+        panel["dl-kinds"].value = kind
+        assert len(panel["dl-queries"].items) == min(PAGE_SIZE, len(state.kinds()[kind]))

@@ -150,10 +150,10 @@ def test_every_setting_adds_up(backbone, changes):
     check_attention(reading)
     panel = Slots(bench_of(gallery), QUERY)
     assert panel.state.message == ""
-    assert panel.scores.value.count("aria-current") == 1
+    assert panel["dl-scores"].value.count("aria-current") == 1
     assert panel.snapshot()
     assert f.map_figure(panel.state.picture(), reading, 0)
-    assert len(panel.cards.items) == len(reading.names)
+    assert len(panel["dl-cards"].items) == len(reading.names)
 
 
 def test_maps_do_not_depend_on_other_images(backbone):
@@ -172,7 +172,7 @@ def test_maps_do_not_depend_on_other_images(backbone):
 
 
 def marked_slot(panel):
-    return [card.get("marked", False) for card in panel.cards.items].index(True)
+    return [card.get("marked", False) for card in panel["dl-cards"].items].index(True)
 
 
 def test_another_query_marks_another_slot(state):
@@ -187,20 +187,20 @@ def test_another_query_marks_another_slot(state):
     state.choose("p0")
     panel.query.box.value = QUERY
     assert (marked_slot(panel), state.chosen, state.slot) == (1, "p0", 1)
-    assert "slot 2 · fits best" in panel.scores.value
-    assert panel.map.figure.layout.title.text == "Slot 2: fits the query best"
-    panel.cards.clicked = "0"
-    panel.cards.clicks = 1
+    assert "slot 2 · fits best" in panel["dl-scores"].value
+    assert panel["dl-map"].figure.layout.title.text == "Slot 2: fits the query best"
+    panel["dl-cards"].clicked = "0"
+    panel["dl-cards"].clicks = 1
     assert state.slot == 0
-    assert panel.map.figure.layout.title.text == "Slot 1"
-    assert panel.cards.selected == "0"
+    assert panel["dl-map"].figure.layout.title.text == "Slot 1"
+    assert panel["dl-cards"].selected == "0"
     assert marked_slot(panel) == 1
     panel.query.box.value = "مربع أزرق"
     assert (marked_slot(panel), state.slot) == (2, 2)
     assert panel.query.box.hint.startswith("Arabic")
     panel.query.box.submitted += 1
-    assert panel.results.rtl
-    assert [item["id"] for item in panel.results.items] == gallery.search("مربع أزرق", "ar").ids
+    assert panel["dl-hits"].rtl
+    assert [item["id"] for item in panel["dl-hits"].items] == gallery.search("مربع أزرق", "ar").ids
     panel.query.box.value = "一个红色方块"
     assert panel.query.box.hint.startswith("Chinese")
     assert "一个红色方块" in panel.snapshot()
@@ -209,7 +209,7 @@ def test_another_query_marks_another_slot(state):
 def test_best_slots_of_many_captions(state):
     state.draw(3)
     panel = Slots(state)
-    panel.count.run(wait=True)
+    panel["dl-count-wins"].run(wait=True)
     assert state.message == ""
     wins = state.wins
     assert wins.counts.sum(axis=1).tolist() == [4] * 4
@@ -285,10 +285,10 @@ def test_who_described_an_image(backbone, gallery):
 def test_words_nearest_to_slots(state):
     state.draw(3)
     panel = Slots(state)
-    panel.word_language.value = "ar"
-    panel.find.run(wait=True)
+    panel["dl-words-in"].value = "ar"
+    panel["dl-find-nearest"].run(wait=True)
     assert state.message == ""
-    assert 'lang="ar" dir="rtl"' in panel.nearest.value
+    assert 'lang="ar" dir="rtl"' in panel["dl-nearest"].value
     gallery = state.source.gallery
     words = ["مربع", *COLOUR_WORDS["ar"]]
     near = nearest_to_slots(gallery, state.chosen, [Caption(word, "ar", "") for word in words], 1, "more")
@@ -297,8 +297,8 @@ def test_words_nearest_to_slots(state):
     more = cosines - cosines.mean(1, keepdim=True)
     assert near.text.tolist() == [words[i] for i in more.argmax(0)]
     assert near.more.tolist() == pytest.approx(more.max(0).values.tolist(), abs=1e-5)
-    panel.by.value = "more"
-    panel.find.run(wait=True)
+    panel["dl-by"].value = "more"
+    panel["dl-find-nearest"].run(wait=True)
     assert state.message == ""
     assert len(state.nearest)
 
@@ -315,12 +315,12 @@ def test_errors_become_messages(state):
 def test_a_gallery_without_captions(backbone):
     panel = Slots(bench_of(gallery_of(backbone, captions=[])))
     assert "Type a query" in panel.state.message
-    assert panel.details.layout.display == "none"
+    assert panel["dl-details"].layout.display == "none"
     panel.query.box.value = QUERY
     panel.query.box.submitted = 1
     assert panel.state.message == ""
-    assert panel.details.layout.display is None
-    panel.count.run(wait=True)
+    assert panel["dl-details"].layout.display is None
+    panel["dl-count-wins"].run(wait=True)
     assert "without captions" in panel.state.message
 
 
@@ -339,15 +339,15 @@ def test_no_model_with_slots(backbone, gallery):
     state = SlotsState(bench)
     panel = Slots(state)
     assert state.model == ""
-    assert "dasd-lab train leccr" in panel.message.value
-    assert panel.search.layout.display == "none"
+    assert "dasd-lab train leccr" in panel["dl-message-host"].value
+    assert panel["dl-asking"].layout.display == "none"
     state.ask("Quadrat")
     state.count_wins()
     assert "no model with slots" in state.message
     bench.add("three", gallery.method)
     assert state.model == "three"
     assert state.message == ""
-    assert panel.search.layout.display is None
+    assert panel["dl-asking"].layout.display is None
 
 
 def test_another_model_replaces_the_results(backbone, gallery):
@@ -356,13 +356,13 @@ def test_another_model_replaces_the_results(backbone, gallery):
     panel = Slots(state)
     panel.query.box.value = QUERY
     panel.query.box.submitted = 1
-    panel.count.run(wait=True)
+    panel["dl-count-wins"].run(wait=True)
     chosen = state.chosen
     bench.add("five", method_of(backbone, **{"slots.n": 5}))
     assert state.available == ["three", "five"]
-    panel.model.value = "five"
+    panel["dl-model"].value = "five"
     assert state.chosen == chosen
-    assert len(panel.cards.items) == 5
+    assert len(panel["dl-cards"].items) == 5
     assert state.wins is None
     assert state.matches.query.text == QUERY
-    assert panel.wins.figure is None
+    assert panel["dl-wins"].figure is None

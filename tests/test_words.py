@@ -315,7 +315,7 @@ def test_images_without_captions_are_ranked_too(method):
     s = panel.state
     assert "Type a query" in s.message
     assert s.rankings is None
-    assert panel.near.figure
+    assert panel["dl-near"].figure
     assert list(panel.rankings.children) == []
     assert panel.snapshot()
     panel.query.box.value = "ein Hund"
@@ -338,17 +338,17 @@ def test_looking_up_words(bench):
     s = panel.state
     assert s.message == ""
     assert s.target == "v0"
-    assert "entry 1 of 4" in panel.entry_text.value
-    assert panel.entry.value.count("<tr>") == 1 + 3
+    assert "entry 1 of 4" in panel["dl-entry-text"].value
+    assert panel["dl-entry-words"].value.count("<tr>") == 1 + 3
     panel.word.box.value = "قطة"
-    assert 'dir="rtl"' in panel.entry.value
+    assert 'dir="rtl"' in panel["dl-entry-words"].value
     assert panel.word.box.hint == "Arabic · العربية"
-    assert panel.near.figure
-    assert panel.curve_language.value == "ar"
+    assert panel["dl-near"].figure
+    assert panel["dl-curve-language"].value == "ar"
     panel.word.box.value = "der"
-    assert "was dropped" in panel.entry_text.value
-    assert panel.entry.value == ""
-    assert panel.near.figure
+    assert "was dropped" in panel["dl-entry-text"].value
+    assert panel["dl-entry-words"].value == ""
+    assert panel["dl-near"].figure
     panel.word.box.value = "一只熊猫"
     assert [b.description for b in panel.pieces.children] == ["一只", "只熊", "熊猫"]
     panel.pieces.children[1].click()
@@ -356,7 +356,7 @@ def test_looking_up_words(bench):
     assert "cut into" in panel.word.box.hint
     panel.word.box.value = "Elefant"
     assert "not in the vocabulary" in panel.word.box.hint
-    assert panel.near.figure is None
+    assert panel["dl-near"].figure is None
     assert s.message == ""
     panel.word.box.value = ""
     assert panel.word.box.hint == ""
@@ -365,8 +365,8 @@ def test_looking_up_words(bench):
     panel.word.box.value = "dog"
     assert s.reading.language == "de"
     assert "as selected" in panel.word.box.hint
-    panel.check_words.run(wait=True)
-    assert panel.check.figure
+    panel["dl-check-dictionary"].run(wait=True)
+    assert panel["dl-check"].figure
     assert s.message == ""
 
 
@@ -376,7 +376,7 @@ def test_following_an_image(method, inner):
     assert s.rankings
     assert s.target
     assert len(panel.rankings.children) == len(s.rankings.ways)
-    panel.ranker.value = "other"
+    panel["dl-ranker"].value = "other"
     assert s.rankings.extension == (inner.name != "smalr")
     panel.query.box.value = "ein rotes Quadrat auf der Wiese."
     panel.query.box.submitted += 1
@@ -403,26 +403,26 @@ def test_changing_models(backbone, method, inner):
     panel = Words(bench)
     s = panel.state
     assert s.model == ""
-    assert "dasd-lab train smalr" in panel.missing.value
-    assert panel.vocabulary.layout.display == "none"
+    assert "dasd-lab train smalr" in panel["dl-missing"].value
+    assert panel["dl-vocabulary"].layout.display == "none"
     assert s.rankings
     s.look_up("Hund")
     assert "no model with words" in s.message
     bench.add("one", method)
     assert s.model == "one"
-    assert panel.vocabulary.layout.display is None
+    assert panel["dl-vocabulary"].layout.display is None
     panel.word.box.value = "كلب"
-    panel.check_words.run(wait=True)
+    panel["dl-check-dictionary"].run(wait=True)
     vocabulary = dict(en=["the", "dog"], fr=["le", "chien"])
     bench.add("two", method_of(backbone, vocabulary, dict(en=[2, 1], fr=[2, 1]), [0, 1, 0, 1], n=2))
-    panel.model.value = "two"
+    panel["dl-model"].value = "two"
     assert s.check is None
-    assert panel.check.figure is None
+    assert panel["dl-check"].figure is None
     assert s.word_id == -1
     assert s.shown_language == "en"
-    assert dict(panel.curve_language.options).keys() == {"English", "French · français"}
+    assert dict(panel["dl-curve-language"].options).keys() == {"English", "French · français"}
     assert "not in the vocabulary" in panel.word.box.hint
     bench.add("two", precomputed(method))
     panel.word.box.value = "hund"
-    assert "form for use" in panel.entry_text.value
-    assert panel.near.figure
+    assert "form for use" in panel["dl-entry-text"].value
+    assert panel["dl-near"].figure

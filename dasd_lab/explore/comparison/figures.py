@@ -49,7 +49,7 @@ def recall_figure(
 ) -> go.Figure:
     "A metric of all runs and languages"
     if not len(table):
-        return empty_figure("Nothing evaluated yet.")
+        return empty_figure("Press Evaluate: some seconds per run and language.")
     scale, unit = (100, " (%)") if in_percent(metric) else (1, "")
     rows = table.iloc[::-1]
     languages = [language_name(code) for code in rows.index]

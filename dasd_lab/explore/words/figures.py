@@ -9,7 +9,6 @@ __all__ = ['CHECKS', 'PAIRS', 'VARIANTS', 'entry_html', 'describe_entry', 'neigh
 
 # %% ../../../nbs/09_explore/7_words/20_figures.ipynb #dd17f185
 import html
-from collections.abc import Callable
 from math import log10
 
 import pandas as pd
@@ -17,6 +16,7 @@ import plotly.express as px
 import plotly.graph_objects as go
 
 from ...corpora.languages import direction, english_name
+from ..controls import picture_items
 from dasd_lab.explore.theme import (
     COLOURS,
     INK,
@@ -30,6 +30,7 @@ from dasd_lab.explore.theme import (
     table_html,
     tagged,
 )
+from ..workbench import Workbench
 from ...search.explain.rankings import Rankings, moves, rank_table
 from ...search.explain.shared_words import SharedWords, english_of
 
@@ -42,17 +43,11 @@ def _counted(n: int, noun: str) -> str:
 def _word_html(row, chosen: bool) -> str:  # row: word, language, own
     "A word with its meaning in English"
     text = tagged(row.word, row.language)
-    if row.own:
-        text = f'<span class="dl-soft">({text})</span>'
-    elif chosen:
-        text = f"<b>{text}</b>"
-    english = english_of(row.word, row.language)
-    if english:
-        text += f' <span class="dl-soft" lang="en">{html.escape(english)}</span>'
-    style = "white-space:nowrap;margin-inline-end:.9em;display:inline-block"
-    if chosen:
-        return f'<span style="{style};color:var(--dl-mark)" aria-current="true">{text}</span>'
-    return f'<span style="{style}">{text}</span>'
+    name = f'<span class="dl-soft">({text})</span>' if row.own else f"<b>{text}</b>" if chosen else text
+    english = html.escape(english_of(row.word, row.language) or "")
+    meaning = f' <span class="dl-soft" lang="en">{english}</span>' if english else ""
+    mark = ';color:var(--dl-mark)" aria-current="true' if chosen else ""
+    return f'<span style="white-space:nowrap;margin-inline-end:.9em;display:inline-block{mark}">{name}{meaning}</span>'
 
 
 def entry_html(
@@ -87,16 +82,14 @@ def describe_entry(
         return f"{name}. {own_vector}; the entry that it would read was dropped, since no rare word reads it."
     readers = members[~members.own]
     n_frequent = len(members) - len(readers)
-    n_languages = readers.language.nunique()
-    entry = f"entry {row.entry} of {words.n_entries:,}"
-    text = f"{name}. {own_vector}; without it, it would read {entry}." if row.own else f"{name}. It reads {entry}."
-    text += f" {_counted(len(readers), 'word')} of {_counted(n_languages, 'language')} read this entry"
-    if n_frequent:
-        text += f"; it is also the entry of {_counted(n_frequent, 'frequent word')} with own vectors"
-    text += "."
-    if len(readers) > 1:
-        text += " The model does not distinguish words that read the same entry."
-    return text
+    reads = f"{own_vector}; without it, it would read" if row.own else "It reads"
+    languages = _counted(readers.language.nunique(), "language")
+    also = f"; it is also the entry of {_counted(n_frequent, 'frequent word')} with own vectors" if n_frequent else ""
+    alike = " The model does not distinguish words that read the same entry." if len(readers) > 1 else ""
+    return (
+        f"{name}. {reads} entry {row.entry} of {words.n_entries:,}. "
+        f"{_counted(len(readers), 'word')} of {languages} read this entry{also}.{alike}"
+    )
 
 # %% ../../../nbs/09_explore/7_words/20_figures.ipynb #9a8e0785
 def _vector_kind(near: pd.Series, word: pd.Series, words: SharedWords) -> str:  # near, word: rows of the table
@@ -264,17 +257,16 @@ def describe_check(
     shuffled = check.loc[("all", "shuffled")]
     text = ""
     if "shared" in check:
-        text += (
+        text = (
             f"Of {int(pairs.compared):,} pairs of nouns and adjectives with the same meaning in the lexicons, "
             f"{pairs.shared:.1%} share an entry; of {int(shuffled.compared):,} shuffled pairs, {shuffled.shared:.1%}. "
             f"If both words read entries: {pairs.read_shared:.1%} of {int(pairs['read']):,} pairs, "
             f"and {shuffled.read_shared:.1%} of the shuffled pairs. "
         )
-    text += (
+    return text + (
         f"Mean cosine of the vectors: {pairs.cosine:.2f} for {int(pairs.pairs):,} pairs, "
         f"{shuffled.cosine:.2f} for {int(shuffled.pairs):,} shuffled pairs."
     )
-    return text
 
 # %% ../../../nbs/09_explore/7_words/20_figures.ipynb #6f7422d1
 VARIANTS = {"own words": "Original query", "CLC-A": "Mean (CLC-A)", "CLC-C": "Learned (CLC-C)"}
@@ -290,18 +282,16 @@ def variant_name(
 def ranking_items(
     found: Rankings,  # of a query
     way: str,  # variant to show
-    address: Callable[[str], str],  # image id → data URL
-    alt: Callable[[str], str],  # image id → alternative text
+    workbench: Workbench,  # with the images
+    target: str = "",  # id of the image to mark
     k: int = 6,  # number of images
 ) -> list[dict]:  # items of `PictureGrid`
     "The best images of a variant, with the change in rank"
-    items = []
-    for row in moves(found, way, k).itertuples():
-        item = dict(id=row.id, src=address(row.id), rank=row.rank, score=row.score, alt=alt(row.id))
-        if way != "own words":
-            item["alt"] += f" (rank {row.was:,} by the original query)"
-            item["label"] = f"{'▲' if row.moved > 0 else '▼'}{abs(row.moved):,}" if row.moved else "="
-        items.append(item)
+    shown = moves(found, way, k)
+    items = picture_items(workbench, zip(shown.id, shown.score), target)
+    for item, row in zip(items, shown.itertuples()) if way != "own words" else ():
+        item["alt"] += f" (rank {row.was:,} by the original query)"
+        item["label"] = f"{'▲' if row.moved > 0 else '▼'}{abs(row.moved):,}" if row.moved else "="
     return items
 
 
