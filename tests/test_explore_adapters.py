@@ -151,7 +151,7 @@ def test_a_tiny_run():
     assert len(state.recall) == 4
     state.draw_pairs()
     panel = Adapters(state)
-    assert panel.maps.figure
+    assert panel["dl-maps"].figure
     assert len(panel.on.buttons) == 2
 
 
@@ -163,8 +163,8 @@ def test_without_captions(bench):
     assert "Enter a caption" in panel.state.message
     panel.rows[0].box.value = "eine rote Katze"
     assert panel.state.message == ""
-    assert "Katze" in panel.rank_table.value
-    assert len(panel.images.items) == 8
+    assert "Katze" in panel["dl-ranks"].value
+    assert len(panel["dl-images"].items) == 8
 
 
 def test_bad_input_becomes_a_message(state):
@@ -184,7 +184,7 @@ def test_english_uses_no_adapter(state):
     panel = Adapters(state, "a red cat on the beach")
     assert panel.state.ranks.nunique(axis=1).item() == 1
     assert "without adapters" in panel.rows[0].box.hint
-    reason = panel.maps.figure.layout.annotations[0].text.replace("<br>", " ")
+    reason = panel["dl-maps"].figure.layout.annotations[0].text.replace("<br>", " ")
     assert "use no adapters" in reason
 
 

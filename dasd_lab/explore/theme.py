@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['COLOURS', 'SEQUENTIAL', 'DIVERGING', 'MARK', 'MISS', 'INK', 'FAINT', 'SYMBOLS', 'FONT', 'TEMPLATE', 'CSS',
            'colours_of', 'colour_map', 'dressed', 'figure', 'rank_bars', 'cut', 'short', 'empty_figure', 'colour_bar',
-           'legend_below', 'picture_address', 'language_name', 'language_hint', 'tagged', 'table_html', 'web_file']
+           'legend_below', 'picture_address', 'language_name', 'language_hint', 'tagged', 'table_html', 'duration_text',
+           'web_file']
 
 # %% ../../nbs/09_explore/0_shared/20_theme.ipynb #1438293d
 import base64
@@ -271,6 +272,19 @@ def table_html(
     body = "".join(f"<tr>{row}</tr>" for row in rows)
     table = f'<table class="{css_class}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     return f'<div class="dl-scroll" tabindex="0" style="width:0;min-width:100%">{table}</div>'
+
+# %% ../../nbs/09_explore/0_shared/20_theme.ipynb #7c36c863
+def duration_text(
+    seconds: float | None,  # None: not known yet
+) -> str:
+    "A time in words"
+    if seconds is None:
+        return "estimating"
+    if seconds < 60:
+        return f"about {max(5, 5 * round(seconds / 5))} s"
+    if seconds < 5400:
+        return f"about {max(1, round(seconds / 60))} min"
+    return f"about {seconds / 3600:.1f} h"
 
 # %% ../../nbs/09_explore/0_shared/20_theme.ipynb #9023f055
 def web_file(

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import torch
 from PIL import Image
 from traitlets import HasTraits, List, Unicode, dlink
 
@@ -248,6 +249,17 @@ class Workbench(HasTraits):
         if self.splits:
             return [id for split in self.splits for id in self.corpus.visuals(split).ids]
         return self._images.ids
+
+    def columns_of(
+        self,
+        ids: Sequence[str],  # of images
+    ) -> dict[str, torch.Tensor]:
+        "Image features of the main gallery, which other methods need not compute; none if an image is missing"
+        gallery = self.main.gallery
+        if not all(id in gallery for id in ids):
+            return {}
+        rows = torch.tensor([gallery.places[id] for id in ids])
+        return {name: x[rows] for name, x in gallery.columns.items() if not name.startswith("description_")}
 
     @property
     def languages(self) -> tuple[str, ...]:

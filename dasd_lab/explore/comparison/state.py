@@ -11,10 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
-import torch
 from fastcore.basics import patch
 from PIL import Image
-from torch import Tensor
 from traitlets import Enum, Int, List, Unicode, observe
 
 from ...backbone.towers import fingerprint
@@ -263,22 +261,13 @@ def comparison(self: CompareState) -> MethodComparison:
     if key not in self._comparisons:
         bench = self.workbench
         corpus = bench.corpus if bench.splits else GalleryCorpus(bench)
-        features = self._gallery_features(corpus.visuals(self.split).ids)
+        features = {fingerprint(bench.main.method.backbone): bench.columns_of(corpus.visuals(self.split).ids)}
         of = self.split, self.origin or None, self.n_pictures or None
         self._comparisons[key] = MethodComparison({}, corpus, *of, features)
     comparison = self._comparisons[key]
     for name in self.ready():
         comparison.methods.setdefault(name, self.method(name))
     return comparison
-
-
-@patch
-def _gallery_features(self: CompareState, ids: Sequence[str]) -> dict[str, dict[str, Tensor]]:
-    "Features of the images by the backbone's fingerprint, if the main model's gallery has all of them"
-    main = self.workbench.main
-    rows = torch.tensor([main.gallery.places.get(i, -1) for i in ids])
-    columns = {name: column[rows] for name, column in main.gallery.columns.items()}
-    return {} if (rows < 0).any() else {fingerprint(main.method.backbone): columns}
 
 
 @patch

@@ -39,6 +39,7 @@ from dasd_lab.evaluation.maps import (
 )
 from ...evaluation.probes import Invariance, paraphrase_invariance, unit_rows
 from ..sentences import read_sentences
+from ..theme import duration_text
 from ..workbench import State, Workbench, shows_messages
 from ...search.queries import source_language
 
@@ -266,10 +267,7 @@ def _map(self: StylesState, drawn: tuple, within: bool, reducer: str, feature: s
 @patch
 def expected_time(self: StylesState) -> str:
     "Approximate time for the map of one feature"
-    seconds = 3 + self.n_shown * (0.0015 if self.reducer == "umap" else 0.012)
-    if seconds < 10:
-        return "a few seconds"
-    return f"about {5 * round(seconds / 5):.0f} s" if seconds < 90 else f"about {seconds / 60:.0f} min"
+    return duration_text(3 + self.n_shown * (0.0015 if self.reducer == "umap" else 0.012))
 
 # %% ../../../nbs/09_explore/3_styles/10_state.ipynb #9d705421
 @patch
