@@ -216,7 +216,7 @@ def test_a_gallery_without_captions(bench, tmp_path):
     panel.fill_example("de")
     panel.use_sentences(wait=True)
     assert panel.state.message == ""
-    assert "16 sentences of your own" in panel.kept.value
+    assert "16 sentences of your own" in panel["dl-kept"].value
     panel.use_images(wait=True)
     assert "captions" in panel.state.message
 
@@ -239,7 +239,7 @@ def test_a_gallery_with_captions(bench, tmp_path):
         assert said == [caption.origin == "mt", caption.origin == "mllm"]
     assert "style" not in s.colours
     assert s.colour in s.colours
-    assert panel.table.value.count("<tr>") >= 2
+    assert panel["dl-table"].value.count("<tr>") >= 2
 
 
 def test_settings_that_change_during_the_work(bench, tmp_path):
@@ -251,7 +251,7 @@ def test_settings_that_change_during_the_work(bench, tmp_path):
 
     def change_and_compute(report):
         analysis = s.compute(report)
-        panel.seed.value = next(seeds, 7)
+        panel["dl-seed"].value = next(seeds, 7)
         return analysis
 
     panel.work.work = change_and_compute

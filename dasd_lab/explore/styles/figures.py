@@ -4,12 +4,14 @@
 
 # %% auto #0
 __all__ = ['GREY', 'SVG_MOST', 'MEASURES', 'kind_marks', 'kind_name', 'hover_text', 'points_trace', 'ring_trace', 'map_figure',
-           'changes', 'chip', 'legend_html', 'maps_figure', 'same_group_html', 'agreement_figure', 'clusters_html']
+           'changes', 'chip', 'legend_html', 'maps_figure', 'same_group_html', 'agreement_figure', 'image_html',
+           'clusters_html']
 
 # %% ../../../nbs/09_explore/3_styles/20_figures.ipynb #02d7fe42
 import html
 import textwrap
 from collections.abc import Sequence
+from itertools import cycle
 
 import numpy as np
 import pandas as pd
@@ -51,11 +53,11 @@ _RESIDUAL_KINDS = (OTHER, UNCLUSTERED, NO_GROUP, ABSENT)
 def kind_marks(
     colouring: Colouring,  # of categories
 ) -> dict[str, tuple[str, str]]:  # category → colour, plotly symbol
-    "A colour and a symbol for each category"
+    "A colour and a symbol for each category; they repeat from the twelfth or thirteenth on"
     own = [kind for kind in colouring.kinds if kind not in _RESIDUAL_KINDS]
     palette = [colour for colour in COLOURS if colour != _THEME_GREY or len(own) == len(COLOURS)]
     marks = dict.fromkeys(colouring.kinds, (GREY, "circle-open"))
-    return marks | {kind: (palette[i], SYMBOLS[i]) for i, kind in enumerate(own)}
+    return marks | dict(zip(own, zip(cycle(palette), cycle(SYMBOLS))))
 
 
 def kind_name(
@@ -329,17 +331,25 @@ def agreement_figure(
     )
 
 # %% ../../../nbs/09_explore/3_styles/20_figures.ipynb #f44f1390
+def image_html(
+    state: StylesState,  # with an analysis
+    visual_id: str,  # of the workbench
+    size: int = 0,  # width and height in pixels; 0: as the style sheet says
+) -> str:  # empty for captions without an image
+    "The image of a caption"
+    if not state.has_pictures:
+        return ""
+    alt = html.escape(state.workbench.alt(visual_id))
+    fixed = f'width="{size}" height="{size}"' if size else ""
+    return f'<img src="{state.workbench.address(visual_id)}" alt="{alt}" title="{alt}" {fixed}>'
+
+
 def _typical_caption(state: StylesState, i: int, english: str, pictures: bool) -> str:
     "A typical caption with its image and an English caption"
     caption = state.analysis.captions[i]
-    image = ""
-    if pictures and state.has_pictures:
-        alt = html.escape(state.workbench.alt(caption.visual_id))
-        source = state.workbench.address(caption.visual_id)
-        image = f'<img src="{source}" alt="{alt}" title="{alt}" width="44" height="44"> '
-    translation = ""
-    if english and caption.language != "en":
-        translation = f' <span class="dl-soft" lang="en">{html.escape(english)}</span>'
+    image = image_html(state, caption.visual_id, 44) if pictures else ""
+    is_foreign = english and caption.language != "en"
+    translation = f' <span class="dl-soft" lang="en">{html.escape(english)}</span>' if is_foreign else ""
     text = f"<span>{tagged(caption.text, caption.language)}<br>{translation}</span>"
     return f'<div class="dl-typical">{image}{text}</div>'
 
