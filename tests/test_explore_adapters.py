@@ -113,17 +113,6 @@ def test_a_model_chosen_during_the_work(bench):
         assert (state.model, state.message, state.many, state.recall) == ("static adapter", "", None, None)
 
 
-def test_official_form_has_matrices_too(bench):
-    if "official form" not in bench.models:
-        pytest.skip("the official form is not shipped")
-    state = AdaptersState(bench, model="official form")
-    state.ask("eine rote Katze", "猫")
-    state.switch(0)
-    expected = state.method.inspect(["eine rote Katze"], "de")["generated"][0]
-    torch.testing.assert_close(state.adapted.generated[0], expected, atol=1e-5, rtol=1e-4)
-    assert state.ranks[NOW].tolist() == state.ranks["without block 0"].tolist()
-
-
 def test_a_tiny_run():
     "A method with two blocks on plain squares: a corpus without styles, which cannot generate captions"
     from dasd_lab.training.recipes import train
@@ -178,14 +167,6 @@ def test_bad_input_becomes_a_message(state):
     state.ask("Hund " * 500)
     assert "only the first" in state.message
     assert len(state.parsed) == 1
-
-
-def test_english_uses_no_adapter(state):
-    panel = Adapters(state, "a red cat on the beach")
-    assert panel.state.ranks.nunique(axis=1).item() == 1
-    assert "without adapters" in panel.rows[0].box.hint
-    reason = panel["dl-maps"].figure.layout.annotations[0].text.replace("<br>", " ")
-    assert "use no adapters" in reason
 
 
 def test_refusals(bench):

@@ -11,7 +11,6 @@ from torch.nn.functional import normalize
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.base.contracts import Caption, LabError
 from dasd_lab.base.presets import load_preset, settings, vary
-from dasd_lab.corpora.visuals import Visual
 from dasd_lab.explore.slots import figures as f
 from dasd_lab.explore.slots import state as slots_state
 from dasd_lab.explore.slots.panel import Slots
@@ -156,56 +155,6 @@ def test_every_setting_adds_up(backbone, changes):
     assert len(panel["dl-cards"].items) == len(reading.names)
 
 
-def test_maps_do_not_depend_on_other_images(backbone):
-    "Clips in the same gallery pad images; a clip has a map per frame"
-    still = gallery_of(backbone)
-    visuals = Squares().visuals("train")
-    clip = Visual("clip", np.concatenate([visuals[i].frames for i in (0, 1, 2)]))
-    mixed = Gallery(still.method).add([visuals[0], clip], ids=["p0", "clip"], descriptions=DESCRIPTIONS[:2])
-    torch.testing.assert_close(read_slots(mixed, "p0").maps, read_slots(still, "p0").maps, atol=1e-5, rtol=1e-4)
-    reading = read_slots(mixed, "clip")
-    assert reading.maps.shape == (3, 3, 2, 2)
-    assert reading.whole.shape == (3, 3)
-    assert reading.heat.shape == (3, 2, 2)
-    total = reading.maps.sum((1, 2, 3)) + reading.whole.sum(1)
-    torch.testing.assert_close(total, torch.ones(3), atol=1e-5, rtol=0)
-
-
-def marked_slot(panel):
-    return [card.get("marked", False) for card in panel["dl-cards"].items].index(True)
-
-
-def test_another_query_marks_another_slot(state):
-    "Two slots are set to the embeddings of two queries"
-    gallery = state.source.gallery
-    encode = gallery.method.encode_captions
-    slots = gallery.visuals["slots"].clone()
-    slots[0, 1] = encode([QUERY], "de")[0]
-    slots[0, 2] = encode(["مربع أزرق"], "ar")[0]
-    gallery.visuals["slots"] = slots
-    panel = Slots(state)
-    state.choose("p0")
-    panel.query.box.value = QUERY
-    assert (marked_slot(panel), state.chosen, state.slot) == (1, "p0", 1)
-    assert "slot 2 · fits best" in panel["dl-scores"].value
-    assert panel["dl-map"].figure.layout.title.text == "Slot 2: fits the query best"
-    panel["dl-cards"].clicked = "0"
-    panel["dl-cards"].clicks = 1
-    assert state.slot == 0
-    assert panel["dl-map"].figure.layout.title.text == "Slot 1"
-    assert panel["dl-cards"].selected == "0"
-    assert marked_slot(panel) == 1
-    panel.query.box.value = "مربع أزرق"
-    assert (marked_slot(panel), state.slot) == (2, 2)
-    assert panel.query.box.hint.startswith("Arabic")
-    panel.query.box.submitted += 1
-    assert panel["dl-hits"].rtl
-    assert [item["id"] for item in panel["dl-hits"].items] == gallery.search("مربع أزرق", "ar").ids
-    panel.query.box.value = "一个红色方块"
-    assert panel.query.box.hint.startswith("Chinese")
-    assert "一个红色方块" in panel.snapshot()
-
-
 def test_best_slots_of_many_captions(state):
     state.draw(3)
     panel = Slots(state)
@@ -303,15 +252,6 @@ def test_words_nearest_to_slots(state):
     assert len(state.nearest)
 
 
-def test_errors_become_messages(state):
-    state.ask("kissa", "fi")
-    assert "'fi'" in state.message
-    state.choose("nobody")
-    assert "nobody" in state.message
-    state.find_nearest()
-    assert "no image selected" in state.message
-
-
 def test_a_gallery_without_captions(backbone):
     panel = Slots(bench_of(gallery_of(backbone, captions=[])))
     assert "Type a query" in panel.state.message
@@ -331,23 +271,6 @@ def test_methods_whose_views_cannot_be_compared(backbone):
     assert state.mean_cosines() is None
     with pytest.raises(LabError, match="descriptions 'none'"):
         read_slots(gallery_of(backbone, descriptions="none"), "p0")
-
-
-def test_no_model_with_slots(backbone, gallery):
-    "Only the message is shown, until a model is added"
-    bench = Workbench({"plain": method_of(backbone, descriptions="none")}, gallery=gallery)
-    state = SlotsState(bench)
-    panel = Slots(state)
-    assert state.model == ""
-    assert "dasd-lab train leccr" in panel["dl-message-host"].value
-    assert panel["dl-asking"].layout.display == "none"
-    state.ask("Quadrat")
-    state.count_wins()
-    assert "no model with slots" in state.message
-    bench.add("three", gallery.method)
-    assert state.model == "three"
-    assert state.message == ""
-    assert panel["dl-asking"].layout.display is None
 
 
 def test_another_model_replaces_the_results(backbone, gallery):

@@ -11,14 +11,12 @@ import pytest
 from fastapi.testclient import TestClient
 from served import draw, make, picture
 from squares import Squares
-from traitlets import HasTraits, Unicode
 
 from dasd_lab.base.contracts import LabError
 from dasd_lab.base.presets import load_preset, required, vary
 from dasd_lab.base.storage import writable_folder, write_json
 from dasd_lab.commands.cli import main
 from dasd_lab.corpora.catalog import corpus_options, read_translations
-from dasd_lab.explore.ask.state import AskState
 from dasd_lab.serve.limits import ServiceSettings
 from dasd_lab.serve.service import gallery_app
 from dasd_lab.training import subprocess as subprocess_module
@@ -130,21 +128,6 @@ def test_a_corpus_that_is_not_here(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path))
     for words in (["consistency"], ["evaluate"], ["search", "Hund"], ["translate", "--to", "de", "--engine", "x"]):
         assert "It belongs in" in one_line(capsys, *words, "--corpus", "multi30k")
-
-
-def test_an_unknown_image_as_query():
-    class Images(HasTraits):
-        status = Unicode()
-        ids = ("a",)
-
-        def __init__(self):
-            super().__init__()
-            self.main = self
-            self.name, self.gallery = "main", {"a": 0}
-
-    state = AskState(Images())
-    assert state.ask(picture="nowhere") is None
-    assert "the image 'nowhere'" in state.message and not state.history
 
 
 @pytest.fixture

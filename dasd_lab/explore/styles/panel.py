@@ -33,7 +33,7 @@ from dasd_lab.explore.controls import (
 from ..panel import Panel, offer
 from ..sentences import MOST_LINES, example_text
 from . import figures as f
-from .state import MOST, NAMES, StyleAnalysis, StylesState, neighbourhood
+from .state import MOST, NAMES, StylesState, neighbourhood
 from ..theme import language_name, tagged, web_file
 
 # %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #58ae98b4
@@ -274,7 +274,7 @@ def _maps(self: Styles):
     self.map_row = row(css_class="dl-maps")
     self.part(self._show_maps, "analysis")
     self.part(self._repaint, "analysis", "colour", "object", "selection", "focus")
-    kept = self.text("dl-kept", lambda s: _quality_html(s.analysis), needs="analysis")
+    kept = self.text("dl-kept", _quality_html, needs="analysis")
     return section("", legend, self.map_row, kept, css_class="dl-view")
 
 
@@ -321,8 +321,9 @@ def _legend_html(s: StylesState) -> str:
     return "".join(f'<div class="dl-soft">{NAMES[name]}</div>{legend}' for name, legend in legends.items())
 
 
-def _quality_html(analysis: StyleAnalysis) -> str:
+def _quality_html(s: StylesState) -> str:
     "Size, time, and the share of neighbours that the maps preserve"
+    analysis = s.analysis
     kind = "sentences of your own" if analysis.settings.sentences else "captions"
     k = neighbourhood(len(analysis.captions))
     kept = [
