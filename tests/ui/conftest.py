@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from urllib.request import Request, urlopen
 
+import nbformat
 import pytest
 from PIL import Image
 
@@ -181,6 +182,17 @@ def browser():
         b = p.chromium.launch(executable_path=executable, args=FLAGS)
         yield b
         b.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    "A test fails if its page wrote an error to the console or asked another host for something"
+    result = yield
+    page = getattr(item, "funcargs", {}).get("page")
+    if page:
+        assert not page.problems, page.problems
+        assert not page.outside, page.outside
+    return result
 
 
 def watched(page):
@@ -375,6 +387,13 @@ DARK = "() => window.jupyterapp.commands.execute('apputils:change-theme', {theme
 NO_OUTPUTS = "() => window.jupyterapp.commands.execute('editmenu:clear-all')"
 
 
+def fits(page, selector: str = "html") -> bool:
+    "Nothing in an element is wider than it"
+    return page.evaluate(
+        "s => { const e = document.querySelector(s); return e.scrollWidth <= e.clientWidth + 1 }", selector
+    )
+
+
 def run_notebook(page, path: str, dark: bool = False):
     "Open a notebook in JupyterLab, clear its outputs, and run all cells"
     if dark:
@@ -386,6 +405,16 @@ def run_notebook(page, path: str, dark: bool = False):
     page.evaluate(RUN)
     page.wait_for_function(IDLE)
     page.set_default_timeout(180_000)
+
+
+def run_cell(lab, page, source: str, dark: bool = False):
+    "Run a notebook with a single cell"
+    nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
+    nb.metadata["kernelspec"] = dict(name="python3", display_name="Python 3", language="python")
+    nbformat.write(nb, lab.notebooks / "one_cell.ipynb")
+    run_notebook(page, "one_cell.ipynb", dark)
+    errors = page.evaluate(STATE)["errors"]
+    assert not errors, errors
 
 
 def open_guide(page, name: str, dark: bool = False):
