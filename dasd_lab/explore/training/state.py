@@ -103,7 +103,6 @@ class TrainingState(State):
         self.runs = Path(runs or home_path("runs"))
         self.child: TrainingProcess | None = None
         self._places: Tensor | None = None  # of the pairs' images in the corpus; None: not looked up yet
-        self._log_size = 0
         super().__init__(workbench, **traits)
         if self.workbench.world is not None and "preset" not in traits:
             self.preset = self.workbench.world.preset
@@ -243,7 +242,6 @@ def start(self: TrainingState) -> None:
 def _watch(self: TrainingState, child: TrainingProcess) -> None:
     "Forget the run so far and follow another"
     self.child = child
-    self._log_size = 0
     self.set_together(folder=child.folder, log=[], progress={}, results=None, added="", hits=None)
 
 
@@ -301,11 +299,9 @@ def poll(self: TrainingState) -> str:  # the status
     if self.child is None:
         return self.status
     status = self.child.state
-    log = self.folder / "log.jsonl"
-    size = log.stat().st_size if log.exists() else 0
-    if size != self._log_size:
-        self._log_size = size
-        self.log = read_log(self.folder)
+    log = read_log(self.folder)
+    if log != self.log:
+        self.log = log
     if status == "failed" and self.status != "failed":
         can_resume = "Resume from the last checkpoint, or start a new training."
         step = can_resume if checkpoints(self.folder) else "Correct the cause and start again."
