@@ -266,8 +266,6 @@ def rank_moves(
     names: Sequence[str],  # of the queries
 ) -> go.Figure:
     "Ranks before and after switching adapters off"
-    if ranks is None or not len(ranks):
-        return empty_figure("No query yet. Enter one above.")
     labels = [f"{i} · {short(name, 30)}" for i, name in enumerate(names, 1)]
     fig = figure(title="Rank of the target image", x="rank (1 is best, log)", height=190 + 34 * len(ranks))
     for before, after, label in zip(ranks["all adapters"], ranks[NOW], labels):

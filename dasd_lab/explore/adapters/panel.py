@@ -181,7 +181,12 @@ def _switches(self: Adapters):
         "Switch adapters off",
         row(self.on, all_on, all_off),
         self.text("dl-rank-summary", _rank_summary, needs="ranks", empty=empty, static=True),
-        self.plot("dl-rank-figure", lambda s: f.rank_moves(s.ranks, [q.query.text for q in s.parsed]), "ranks"),
+        self.plot(
+            "dl-rank-figure",
+            lambda s: f.rank_moves(s.ranks, [q.query.text for q in s.parsed]),
+            needs="ranks",
+            empty="No query yet. Enter one above.",
+        ),
         self.text("dl-ranks", _rank_table, needs="ranks", static=True),
         row(chosen),
         self.grid(

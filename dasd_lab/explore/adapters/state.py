@@ -8,7 +8,7 @@ __all__ = ['NOW', 'OWN_IMAGE', 'SELECTED_IMAGE', 'BEST_IMAGE', 'PARTS', 'NO_QUER
 
 # %% ../../../nbs/09_explore/2_adapters/10_state.ipynb #59fedaca
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -92,17 +92,18 @@ class Many:
     "A few hundred captions with their generated matrices"
 
     captions: tuple[Caption, ...]
-    adapted: Adapted
+    generated: Tensor  # [n, K, H, H]
+    blocks: tuple[int, ...]  # K
 
     @cached_property
     def mean(self) -> Tensor:
         "Mean matrices, [K, H, H]"
-        return self.adapted.generated.mean(0)
+        return self.generated.mean(0)
 
     @cached_property
     def usual(self) -> np.ndarray:
         "Relative distances of all pairs, [pairs, K]"
-        return usual_distances(self.adapted.generated)
+        return usual_distances(self.generated)
 
     @cached_property
     def labels(self) -> dict[str, list[str]]:
@@ -119,7 +120,7 @@ class Many:
         block: int | None = None,  # index among the K blocks; None: all together
     ) -> np.ndarray:  # [n, n]
         "Centred cosine similarity of the generated matrices"
-        return adapter_similarity(self.adapted.generated, block)
+        return adapter_similarity(self.generated, block)
 
     def order(
         self,
@@ -135,10 +136,10 @@ class Many:
         "One row per label: share of the variation explained in each block, and by chance"
         rows = {}
         for name, values in self.labels.items():
-            shares, chance = variation_share(self.adapted.generated, values)
-            by_block = {f"block {b}": float(share) for b, share in zip(self.adapted.blocks, shares)}
-            rows[name] = by_block | dict(chance=chance)
-        return pd.DataFrame(rows).T
+            shares, chance = variation_share(self.generated, values)
+            rows[name] = [*map(float, shares), chance]
+        columns = [*(f"block {b}" for b in self.blocks), "chance"]
+        return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
 
 # %% ../../../nbs/09_explore/2_adapters/10_state.ipynb #ec9d0793
 NO_QUERY = dict(text="", language="", target="")
@@ -237,22 +238,22 @@ def _reset(self: AdaptersState) -> None:
 def _read(self: AdaptersState) -> None:
     "Update everything that depends on the queries and the switches"
     parsed = self._parse_queries()
-    texts = [query.query.encoded for query in parsed]
-    languages = [query.query.language for query in parsed]
-    shown = [(text, language) for text, language, query in zip(texts, languages, parsed) if query.adapted]
-    adapted = read_adapters(self.method, *zip(*shown), self.blocks_off) if shown else None
+    shown = [(q.query.encoded, q.query.language) for q in parsed if q.adapted]
     gallery = self.source.gallery
+    asked = [(q.query.encoded, q.query.language, gallery.places[q.target]) for q in parsed]
+    texts, languages, places = map(list, zip(*asked)) if asked else ([], [], [])
     settings = switch_offs(self.blocks) | {NOW: self.blocks_off}
-    places = [gallery.places[query.target] for query in parsed]
-    ranks = ranks_without(self.method, texts, languages, gallery.visuals, places, settings) if parsed else None
-    chosen = min(self.chosen, max(len(parsed) - 1, 0))
-    self.set_together(parsed=parsed, chosen=chosen, adapted=adapted, ranks=ranks)
+    self.set_together(
+        parsed=parsed,
+        chosen=min(self.chosen, max(len(parsed) - 1, 0)),
+        adapted=read_adapters(self.method, *zip(*shown), self.blocks_off) if shown else None,
+        ranks=ranks_without(self.method, texts, languages, gallery.visuals, places, settings) if parsed else None,
+    )
 
 
 @patch
 def _parse_queries(self: AdaptersState) -> list[AdaptedQuery]:
     "Queries with text, with their target images"
-    source = self.method.backbone.source_language
     gallery = self.source.gallery
     parsed = []
     for i, entry in enumerate(self.queries):
@@ -261,9 +262,9 @@ def _parse_queries(self: AdaptersState) -> list[AdaptedQuery]:
         query = read_query(entry["text"], self.method, entry["language"] or None)
         target, why = entry["target"], entry.get("why", SELECTED_IMAGE)
         if target not in gallery:
-            target = gallery.search(query.encoded, query.language, k=1).ids[0]
-            why = BEST_IMAGE
-        parsed.append(AdaptedQuery(query, target, why, query.language != source, i))
+            target, why = gallery.search(query.encoded, query.language, k=1).ids[0], BEST_IMAGE
+        is_adapted = query.language != self.method.backbone.source_language
+        parsed.append(AdaptedQuery(query, target, why, is_adapted, i))
     return parsed
 
 
@@ -347,10 +348,7 @@ def top_images(
     off: Sequence[int] | None = None,  # blocks whose adapter is off; None: as switched
 ) -> list[tuple[str, float]]:  # (id, score), best first
     "The best images for a query"
-    i = self.chosen if i is None else i
-    if i >= len(self.parsed):
-        return []
-    query = self.parsed[i].query
+    query = self.parsed[self.chosen if i is None else i].query
     skip = self.blocks_off if off is None else tuple(off)
     text = self.method.encode_captions([query.encoded], query.language, skip=skip)
     gallery = self.source.gallery
@@ -370,8 +368,7 @@ def compare(
     *sentences: str | tuple[str, str] | Caption | None,  # one for each of `PARTS`
 ) -> None:
     "Compare a caption with one of the same content, and with one of the same style"
-    padded = [*sentences, None, None, None][: len(PARTS)]
-    self.comparison = [_entry(sentence) for sentence in padded]
+    self.comparison = [_entry(sentence) for sentence in [*sentences, None, None, None][: len(PARTS)]]
     self._read_comparison()
 
 
@@ -392,8 +389,10 @@ def draw_pairs(
 @patch
 def _read_comparison(self: AdaptersState) -> None:
     "Parse and compare the three captions"
-    texts = [(entry["text"], entry["language"] or None) for entry in self.comparison]
-    queries = [read_query(text, self.method, language) if text.strip() else None for text, language in texts]
+    queries = [
+        read_query(entry["text"], self.method, entry["language"] or None) if entry["text"].strip() else None
+        for entry in self.comparison
+    ]
     step = "Enter one, or sample from the corpus."
     expect(queries and queries[0], "no caption to compare with", "a caption in the first box", step)
     given = [query for query in queries if query]
@@ -436,21 +435,13 @@ def take_many(
     expect(self.generates, given, "a model that generates matrices for each caption", "Choose another model.")
     method = self.method
     captions = self._many_captions(n, list(languages or [self.first_language]))
-    parts = []
+    generated = []
     for start in range(0, len(captions), 64):
         report(start / len(captions), f"{start} of {len(captions)} captions")
         batch = captions[start : start + 64]
-        parts.append(read_adapters(method, [c.text for c in batch], [c.language for c in batch]))
+        generated.append(read_adapters(method, [c.text for c in batch], [c.language for c in batch]).generated)
     if self.method is method:
-        self.many = Many(tuple(captions), _concatenate(parts))
-
-
-def _concatenate(parts: Sequence[Adapted]) -> Adapted:
-    "Consecutive batches of captions as one"
-    rows = ("captions", "languages", "token_change", "pieces")
-    joined = {field: tuple(row for part in parts for row in getattr(part, field)) for field in rows}
-    tensors = {field: torch.cat([getattr(part, field) for part in parts]) for field in ("generated", "features")}
-    return replace(parts[0], **joined, **tensors)
+        self.many = Many(tuple(captions), torch.cat(generated), method.adapted)
 
 
 @patch
@@ -487,8 +478,10 @@ def take_recall(
     ranks = ranks_without(method, texts, [language] * len(texts), gallery.visuals, places, settings, report)
     if self.method is not method:
         return
-    log_ratios = np.log(ranks.iloc[:, 1:]).sub(np.log(ranks["all adapters"]), axis=0)
-    change = log_ratios.abs().max(axis=1).sort_values(ascending=False, kind="stable")
-    about = dict(language=language, n=len(captions), pictures=len(gallery))
-    moved = [captions[i] for i in change.index if change[i] > 0]
-    self.set_together(about_recall=about, moved=moved, recall=recall_without(ranks))
+    ratios = ranks.iloc[:, 1:].div(ranks["all adapters"], axis=0)
+    change = np.log(ratios).abs().max(axis=1).sort_values(ascending=False, kind="stable")
+    self.set_together(
+        about_recall=dict(language=language, n=len(captions), pictures=len(gallery)),
+        moved=[captions[i] for i in change.index if change[i] > 0],
+        recall=recall_without(ranks),
+    )

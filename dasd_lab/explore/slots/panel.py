@@ -26,7 +26,7 @@ from dasd_lab.explore.controls import (
 from ..panel import Panel
 from . import figures as f
 from .state import SlotsState
-from ..theme import picture_address, tagged
+from ..theme import capitalized, picture_address, tagged
 
 # %% ../../../nbs/09_explore/6_slots/30_panel.ipynb #a69c9115
 LEAD = (
@@ -175,8 +175,7 @@ def _attention(self: Slots):
 @patch
 def _map_text(self: Slots, s: SlotsState) -> str:
     self.best_button.disabled = s.best is None or s.slot == s.best
-    text = f.describe_map(s.reading, s.slot) if s.reading else ""
-    return status_html(html.escape(text[:1].upper() + text[1:]))
+    return status_html(html.escape(capitalized(f.describe_map(s.reading, s.slot)) if s.reading else ""))
 
 
 @patch

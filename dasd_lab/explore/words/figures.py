@@ -21,6 +21,7 @@ from dasd_lab.explore.theme import (
     COLOURS,
     INK,
     MARK,
+    capitalized,
     colour_map,
     dressed,
     figure,
@@ -319,17 +320,20 @@ def versions_html(
     id: str = "",  # of the image whose ranks are shown; empty: none
 ) -> str:
     "The query and its translations, with their weights and the rank of an image"
-    rows = []
-    for language in (found.query.language, *found.translated):
-        is_query = language == found.query.language
-        typed = '<span class="dl-soft">as typed</span> ' if is_query else ""
-        row = {"language": language_name(language), "query": typed + tagged(found.versions[language], language)}
-        row["weight in the mean"] = f"{found.weights['CLC-A'][language]:.0%}"
-        if "CLC-C" in found.weights:
-            row["learned weight"] = f"{found.weights['CLC-C'][language]:.1%}"
-        row["rank"] = found.rank("own words" if is_query else language, id) if id else None
-        rows.append(row)
-    return table_html(pd.DataFrame(rows), raw=["query"], css_class="dl-versions")
+    languages = [found.query.language, *found.translated]
+    queries = [tagged(found.versions[language], language) for language in languages]
+    ways = ["own words", *found.translated]
+    table = pd.DataFrame(
+        {
+            "language": map(language_name, languages),
+            "query": [f'<span class="dl-soft">as typed</span> {queries[0]}', *queries[1:]],
+            "weight in the mean": [f"{found.weights['CLC-A'][language]:.0%}" for language in languages],
+        }
+    )
+    if "CLC-C" in found.weights:
+        table["learned weight"] = [f"{found.weights['CLC-C'][language]:.1%}" for language in languages]
+    table["rank"] = [found.rank(way, id) if id else None for way in ways]
+    return table_html(table, raw=["query"], css_class="dl-versions")
 
 
 def describe_versions(
@@ -337,7 +341,7 @@ def describe_versions(
 ) -> str:
     "The translator, and how to interpret the rankings"
     missing = [english_name(language) for language, text in found.versions.items() if not text]
-    sentences = [html.escape(found.translator[:1].upper() + found.translator[1:]) + "."]
+    sentences = [html.escape(capitalized(found.translator)) + "."]
     if found.oracle:
         sentences.append(
             "<b>Not translations</b>: these are other captions of the target image, which are unknown when searching. "
