@@ -144,8 +144,7 @@ def _settings_html(s: CompareState) -> str:
 def _training(self: Compare):
     on = "chosen", "runs"
     logged = self.dropdown("Quantity", "quantity", _quantities, *on, css_class="dl-logged")
-    windows = [("single rows", 1), ("5 rows", 5), ("20 rows", 20)]
-    window = self.control(choose("Mean over", windows), "window")
+    window = self.control(choose("Mean over", [("single rows", 1), ("5 rows", 5), ("20 rows", 20)]), "window")
     curve = self.plot("dl-curves", _curve, *on, "quantity", "window")
     return section("Training", row(logged, window), curve, note=CURVES_NOTE)
 

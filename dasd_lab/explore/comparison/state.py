@@ -144,8 +144,7 @@ class CompareState(State):
 
     def _other_than(self, name: str) -> str:
         "The first chosen run with another name; the only one if there is no other"
-        others = [run for run in self.chosen if run != name]
-        return next(iter([*others, *self.chosen]), "")
+        return next(iter(sorted(self.chosen, key=lambda run: run == name)), "")
 
     @observe("first", "second", "evaluated", "n_pictures", "language", "kind")
     def _select_first(self, _) -> None:

@@ -134,8 +134,7 @@ def _slot(self: Slots, card: str) -> None:
 def _cards(s: SlotsState) -> dict:
     if s.reading is None:
         return {}
-    picture = s.picture().resize((160, 160))
-    cards = f.slot_cards(s.reading, picture, s.workbench.alt(s.chosen), s.matches)
+    cards = f.slot_cards(s.reading, s.picture().resize((160, 160)), s.workbench.alt(s.chosen), s.matches)
     return dict(items=cards, selected=str(s.slot))
 
 

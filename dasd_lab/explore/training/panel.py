@@ -180,7 +180,7 @@ def _training(self: Train):
     self.resume = button(
         "Resume", lambda: self._follow(s.resume), "Resume from the last checkpoint", css_class="dl-resume"
     )
-    runs = self.choice("Earlier runs", _earlier_runs, "status", css_class="dl-earlier")
+    runs = self.choice("Earlier runs", TrainingState.earlier_runs, "status", css_class="dl-earlier")
     self.open_run = button(
         "Open run",
         lambda: runs.value and self._follow(partial(s.attach, runs.value)),
@@ -203,10 +203,6 @@ def _training(self: Train):
 
 def _presets(s: TrainingState) -> list[str]:
     return list(dict.fromkeys([*training_presets(), s.preset]))
-
-
-def _earlier_runs(s: TrainingState) -> list[tuple[str, str]]:
-    return [(label, str(folder)) for label, folder in s.earlier_runs()]
 
 
 @patch
@@ -262,8 +258,7 @@ def _enable(self: Train) -> None:
 def _status_html(s: TrainingState) -> str:
     "The status in words, and the run folder"
     folder = f"run folder <code>{html.escape(str(s.folder))}</code>" if s.folder else ""
-    words = html.escape(s.words())
-    return f'<p role="status" aria-live="polite">{words}</p><p class="dl-note">{folder}</p>'
+    return f'<p role="status" aria-live="polite">{html.escape(s.words())}</p><p class="dl-note">{folder}</p>'
 
 
 def _curves(s: TrainingState) -> go.Figure:

@@ -179,15 +179,13 @@ def pictured(self: TrainingState) -> int:
 @patch
 def plan(self: TrainingState) -> pd.DataFrame:  # stage, steps, captions_per_step, data, runs
     "Stages of the preset, and whether there are enough captions for each"
-    training = parts(self.captions.pairs)["train"] if self.captions else []
-    places = self._places if self.pictured() else ()
-    with_image = {pair.line for pair, place in zip(self.captions.pairs, places) if place >= 0} if training else set()
+    pairs = self.captions.pairs if self.captions else []
+    training = parts(pairs)["train"] if pairs else []
+    with_image = {pair.line for pair, place in zip(pairs, self._places if self.pictured() else ()) if place >= 0}
     n_with_image = sum(pair.line in with_image for pair in training)
     rows = []
     for stage, steps in zip(self.stages, self.steps):
-        available, of_images = len(training), ""
-        if needs_pictures(stage):
-            available, of_images = n_with_image, " with images"
+        available, of_images = (n_with_image, " with images") if needs_pictures(stage) else (len(training), "")
         too_few = f"no: needs at least {FEWEST} captions{of_images}"
         rows.append(
             dict(
@@ -259,8 +257,7 @@ def stop(self: TrainingState) -> None:
 @shows_messages
 def resume(self: TrainingState) -> None:
     "Resume a stopped or failed training from its last checkpoint"
-    step = "Start one, or open an earlier run."
-    expect(self.child is not None, "no training", "a stopped training", step)
+    expect(self.child is not None, "no training", "a stopped training", "Start one, or open an earlier run.")
     self.child.begin()
     self.poll()
 
@@ -280,17 +277,16 @@ def attach(
     self.set_together(captions=captions, language=job.language, source_name=Path(folder).name, seed=job.seed)
     self.use_pictures = bool(job.corpus)
     self.preset = job.preset
-    stages = scaled_stages(vary(load_preset(job.preset), job.changes), 1)
-    self.steps = tuple(stage.steps for stage in stages)
+    self.steps = tuple(stage.steps for stage in scaled_stages(vary(load_preset(job.preset), job.changes), 1))
     self._watch(child)
     self.poll()
 
 
 @patch
-def earlier_runs(self: TrainingState) -> list[tuple[str, Path]]:  # label, folder; newest first
+def earlier_runs(self: TrainingState) -> list[tuple[str, str]]:  # label, folder; newest first
     "Runs in `runs` that were trained on parallel captions"
     files = sorted(self.runs.glob("*/order.json"), key=lambda file: file.stat().st_mtime, reverse=True)
-    return [(f"{file.parent.name}: {TrainingProcess(file.parent).state}", file.parent) for file in files]
+    return [(f"{file.parent.name}: {TrainingProcess(file.parent).state}", str(file.parent)) for file in files]
 
 
 @patch
@@ -402,14 +398,14 @@ def _result_row(captions: str, targets: str, n: int, figures: dict[str, float]) 
 def _held_out_rows(self: TrainingState, method: RetrievalMethod) -> list[dict]:
     "Recall of the held-out pairs, with English sentences and with images as targets"
     pairs = parts(self.captions.pairs)["test"]
+    targets = [None, self.corpus] if self.pictured() else [None]
     rows = []
-    for corpus in (None, self.corpus) if self.pictured() else (None,):
-        held = held_out(pairs, self.language, self.backbone, corpus) if pairs else None
-        images = held is not None and held.to == "pictures"
-        if held and images == (corpus is not None):  # otherwise some held-out pairs have no image
-            targets = f"{len(held.wanted):,} {'images' if images else held.to}"
+    for corpus in targets if pairs else ():
+        held = held_out(pairs, self.language, self.backbone, corpus)
+        if (held.to == "pictures") == (corpus is not None):  # otherwise some held-out pairs have no image
+            found = f"{len(held.wanted):,} {held.to.replace('pictures', 'images')}"
             label = f"held out from the file ({self.language})"
-            rows.append(_result_row(label, targets, len(pairs), held_out_figures(method, held)))
+            rows.append(_result_row(label, found, len(pairs), held_out_figures(method, held)))
     return rows
 
 

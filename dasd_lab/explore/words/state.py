@@ -124,8 +124,8 @@ def look_up(
     language: str = "",  # ISO 639; empty: detect
 ) -> None:
     "Read a word, and select the first one that is known"
-    words = self.words
-    reading = read_word(word, words.method, language or None) if word.strip() else None
+    method = self.words.method
+    reading = read_word(word, method, language or None) if word.strip() else None
     known = reading.known if reading else ()
     shown = reading.language if known else self.shown_language
     self.set_together(
