@@ -161,7 +161,7 @@ def cut(
 
 
 def capitalized(
-    text: str,
+    text: str,  # of any length
 ) -> str:
     "A text with its first letter in upper case and the others unchanged"
     return text[:1].upper() + text[1:]

@@ -712,10 +712,7 @@ def has_photographs() -> bool:
 
 def first_world() -> str:
     "The world that is shown first: the one that `DASD_LAB_WORLD` names, else photographs if there are some"
-    chosen = os.environ.get(WORLD_VARIABLE)
-    if chosen:
-        return chosen
-    return "photographs" if has_photographs() else "pictograms"
+    return os.environ.get(WORLD_VARIABLE) or ("photographs" if has_photographs() else "pictograms")
 
 
 def first_workbench() -> Workbench:

@@ -128,8 +128,7 @@ class Many:
     ) -> GroupedRows:
         "Rows grouped by a label; the other labels give the order within a group"
         others = [values for name, values in self.labels.items() if name != by]
-        within = [" ".join(values) for values in zip(*others)]
-        return order_by(self.labels[by], within or None)
+        return order_by(self.labels[by], [" ".join(values) for values in zip(*others)] or None)
 
     @cached_property
     def shares(self) -> pd.DataFrame:

@@ -7,6 +7,7 @@ __all__ = ['KINDS', 'MAX_RUNS', 'model_record', 'free_name', 'GalleryCorpus', 'C
 
 # %% ../../../nbs/09_explore/5_comparison/10_state.ipynb #ac2df7da
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -278,11 +279,9 @@ def method(
     if name in self.workbench.models:
         return self.workbench.models[name].method
     if name not in self._methods:
-        try:
+        with suppress(LabError):
             self._methods[name] = load_record(self.records[name])
-        except LabError:
-            return None
-    return self._methods[name]
+    return self._methods.get(name)
 
 
 @patch

@@ -10,6 +10,7 @@ __all__ = ['GREY', 'SVG_MOST', 'MEASURES', 'kind_marks', 'kind_name', 'hover_tex
 # %% ../../../nbs/09_explore/3_styles/20_figures.ipynb #02d7fe42
 import html
 import textwrap
+from collections import Counter
 from collections.abc import Sequence
 from itertools import cycle
 
@@ -65,9 +66,7 @@ def kind_name(
     kind: str,  # one of them
 ) -> str:
     "A category as shown in a legend"
-    if colouring.title == "language":
-        return language_name(kind)
-    return kind.replace("_", " ")
+    return language_name(kind) if colouring.title == "language" else kind.replace("_", " ")
 
 # %% ../../../nbs/09_explore/3_styles/20_figures.ipynb #f54a4eea
 def hover_text(
@@ -213,13 +212,12 @@ def chip(
     symbol: str,  # plotly's name
 ) -> str:  # SVG
     "The symbol of a category"
-    shape = '<circle cx="6" cy="6" r="5" fill="{0}"/>'
-    if symbol in _SHAPES:
-        shape = f'<polygon points="{_SHAPES[symbol]}" fill="{{0}}"/>'
-    elif "open" in symbol:
-        shape = '<circle cx="6" cy="6" r="4" fill="none" stroke="{0}" stroke-width="2"/>'
+    ring = f'<circle cx="6" cy="6" r="4" fill="none" stroke="{colour}" stroke-width="2"/>'
+    disc = f'<circle cx="6" cy="6" r="5" fill="{colour}"/>'
+    polygon = f'<polygon points="{_SHAPES.get(symbol)}" fill="{colour}"/>'
+    shape = polygon if symbol in _SHAPES else ring if "open" in symbol else disc
     svg = 'viewBox="0 0 12 12" width="12" height="12" aria-hidden="true" style="vertical-align:-1px"'
-    return f"<svg {svg}>{shape.format(colour)}</svg>"
+    return f"<svg {svg}>{shape}</svg>"
 
 # %% ../../../nbs/09_explore/3_styles/20_figures.ipynb #7cfae942
 def legend_html(
@@ -230,13 +228,13 @@ def legend_html(
     if not colouring.kinds:
         span = f"{min(colouring.values):,} to {max(colouring.values):,}"
         return f'<div class="dl-legend"><span>{title}: {span}</span></div>'
-    counts = pd.Series(colouring.values).value_counts()
-    kinds = ""
-    for kind, mark in kind_marks(colouring).items():
-        name = f"<bdi>{html.escape(kind_name(colouring, kind))}</bdi>"
-        count = f'<span class="dl-soft">{counts.get(kind, 0):,}</span>'
-        kinds += f'<span class="dl-kind">{chip(*mark)} {name} {count}</span>'
-    return f'<div class="dl-legend"><b>{title}</b> {kinds}</div>'
+    counts = Counter(colouring.values)
+    kinds = [
+        f'<span class="dl-kind">{chip(*mark)} <bdi>{html.escape(kind_name(colouring, kind))}</bdi> '
+        f'<span class="dl-soft">{counts[kind]:,}</span></span>'
+        for kind, mark in kind_marks(colouring).items()
+    ]
+    return f'<div class="dl-legend"><b>{title}</b> {"".join(kinds)}</div>'
 
 # %% ../../../nbs/09_explore/3_styles/20_figures.ipynb #5a6e9329
 def maps_figure(
@@ -360,17 +358,19 @@ def clusters_html(
     pictures: bool = True,  # show the images of typical captions
 ) -> str:
     "A table of the clusters of one feature"
-    analysis = state.analysis
-    labels, kinds = cluster_labels(analysis.clusters[feature])
-    marks = kind_marks(Colouring("cluster", np.array([]), tuple(kinds)))
-    described = {str(row.cluster + 1): row for row in analysis.tables[feature].itertuples()}
-    rows = []
-    for kind in kinds:
-        size = f'<span class="dl-soft">{labels.count(kind):,} of {len(labels):,}</span>'
-        row = described.get(kind)
-        facts = html.escape(row.marks).replace(" · ", "<br>") if row else ""
-        shown = zip(row.typical, row.gloss) if row else ()
-        typical = "".join(_typical_caption(state, i, english, pictures) for i, english in shown)
-        rows.append((f"{chip(*marks[kind])} <b>{kind}</b><br>{size}", facts, typical))
-    table = pd.DataFrame(rows, columns=["cluster", "over-represented facts", "typical captions"])
+    labels, kinds = cluster_labels(state.analysis.clusters[feature])
+    marks = kind_marks(Colouring("cluster", labels, tuple(kinds)))
+    names = {
+        kind: f'{chip(*marks[kind])} <b>{kind}</b><br><span class="dl-soft">{labels.count(kind):,} of {len(labels):,}</span>'
+        for kind in kinds
+    }
+    described = state.analysis.tables[feature]
+    facts = [html.escape(text).replace(" · ", "<br>") for text in described.marks]
+    typical = [
+        "".join(_typical_caption(state, i, english, pictures) for i, english in zip(row.typical, row.gloss))
+        for row in described.itertuples()
+    ]
+    columns = {"over-represented facts": facts, "typical captions": typical}
+    table = pd.DataFrame(columns, index=[str(cluster + 1) for cluster in described.cluster]).reindex(kinds).fillna("")
+    table.insert(0, "cluster", table.index.map(names))
     return table_html(table, raw=list(table), css_class="dl-clusters")

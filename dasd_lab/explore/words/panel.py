@@ -179,7 +179,9 @@ def _check(self: Words):
         css_class="dl-check-dictionary",
     )
     shared, cosines = (
-        self.plot(css_class, lambda s, what=what: f.check_figure(s.check, what), needs="check")
+        self.plot(
+            css_class, lambda s, what=what: f.check_figure(s.check, what) if what in s.check else None, needs="check"
+        )
         for css_class, what in (("dl-check", "shared"), ("dl-check-cosines", "cosine"))
     )
     return section(
