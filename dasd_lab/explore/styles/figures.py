@@ -360,9 +360,10 @@ def clusters_html(
     "A table of the clusters of one feature"
     labels, kinds = cluster_labels(state.analysis.clusters[feature])
     marks = kind_marks(Colouring("cluster", labels, tuple(kinds)))
+    sizes = Counter(labels)
     names = {
-        kind: f'{chip(*marks[kind])} <b>{kind}</b><br><span class="dl-soft">{labels.count(kind):,} of {len(labels):,}</span>'
-        for kind in kinds
+        kind: f'{chip(*mark)} <b>{kind}</b><br><span class="dl-soft">{sizes[kind]:,} of {len(labels):,}</span>'
+        for kind, mark in marks.items()
     }
     described = state.analysis.tables[feature]
     facts = [html.escape(text).replace(" · ", "<br>") for text in described.marks]
