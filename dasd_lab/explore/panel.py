@@ -103,7 +103,8 @@ def __getitem__(
     css_class: str,  # such as dl-recall
 ) -> w.Widget:
     "The first widget of a CSS class"
-    return next(x for x in _below(self) if css_class in (*x._dom_classes, getattr(x, "css_class", "")))
+    classes = ((x, x.get_state("_dom_classes")["_dom_classes"]) for x in _below(self))
+    return next(x for x, names in classes if css_class in (*names, getattr(x, "css_class", "")))
 
 # %% ../../nbs/09_explore/0_shared/50_panel.ipynb #2dab904d
 @patch

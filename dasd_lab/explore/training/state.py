@@ -13,7 +13,6 @@ from itertools import count
 from pathlib import Path
 
 import pandas as pd
-import torch
 from fastcore.basics import patch
 from torch import Tensor
 from traitlets import Any, Bool, Dict, Int, List, Tuple, Unicode
