@@ -211,26 +211,6 @@ def test_columns_that_a_gallery_lacks(backbone, tmp_path, monkeypatch):
     assert again.visuals["slots"].equal(gallery.visuals["slots"]) and not said
 
 
-def test_who_described_an_image(backbone, gallery):
-    "A description that was given is not said to be the describer's"
-
-    class Describer:
-        name = "one who describes"
-
-        def of_features(self, images):
-            return ["a square."] * len(images)
-
-    gallery.method.describer = Describer()
-    given = ["", *gallery.descriptions[1:]]
-    described = Gallery(gallery.method)
-    described.extend(gallery.ids, gallery.columns, dict(gallery.thumbnails), [], given)
-    state = SlotsState(bench_of(described))
-    state.choose("p0")
-    assert (state.reading.description, state.captioner()) == ("a square.", "one who describes")
-    state.choose("p1")
-    assert (state.reading.description, state.captioner()) == (given[1], "")
-
-
 def test_words_nearest_to_slots(state):
     state.draw(3)
     panel = Slots(state)

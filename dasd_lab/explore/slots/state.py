@@ -201,15 +201,10 @@ def picture(
 @patch
 def captioner(self: SlotsState) -> str:
     "Name of the model that wrote the description of the selected image; empty if unknown"
-    wb = self.workbench
-    describer = self.source.method.describer
-    for split in wb.splits:
-        if self.chosen in wb.corpus.visuals(split):
-            return wb.corpus.captioner(split).get("captioner", describer.name if describer else "")
-    gallery = self.source.gallery
-    row = gallery.places[self.chosen]
-    if describer and describer.of_features(gallery.image_features[row : row + 1]) == gallery.descriptions[row:][:1]:
-        return describer.name
+    corpus, describer = self.workbench.corpus, self.source.method.describer
+    for split in self.workbench.splits:
+        if self.chosen in corpus.visuals(split):
+            return corpus.captioner(split).get("captioner", describer.name if describer else "")
     return ""
 
 
