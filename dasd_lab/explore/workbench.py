@@ -537,52 +537,53 @@ class World:
         }
 
 
-_PICTOGRAM_EXAMPLES = (
-    ("Ein Pinguin auf dem Mond", "de"),
-    ("deux chiens sur la plage", "fr"),
-    ("tři kočky ve městě", "cs"),
-    ("月球上的一只企鹅", "zh"),
-    ("街の中の三匹の猫", "ja"),
-    ("بطريق على القمر", "ar"),
-    ("un pingüino en la luna", "es"),
-    ("three cats in the city", "en"),
-)
-_PICTOGRAM_WORDS = (
-    ("Hund", "de"),
-    ("pingouin", "fr"),
-    ("kočky", "cs"),
-    ("企鹅", "zh"),
-    ("二匹", "ja"),
-    ("كلب", "ar"),
-    ("perros", "es"),
-    ("castle", "en"),
-)
-_PHOTOGRAPH_EXAMPLES = tuple(
-    (PHOTOGRAPH_QUERIES[language][i], language)
-    for i, language in ((0, "de"), (1, "fr"), (8, "cs"), (1, "zh"), (5, "ar"), (1, "es"), (0, "uk"), (8, "en"))
-)
-_PHOTOGRAPH_WORDS = (
-    ("Hund", "de"),
-    ("plage", "fr"),
-    ("dítě", "cs"),
-    ("自行车", "zh"),
-    ("كلب", "ar"),
-    ("perros", "es"),
-    ("собака", "uk"),
-    ("beach", "en"),
-)
 WORLDS = dict(
     photographs=World(
         "photographs",
         "Photographs",
-        _PHOTOGRAPH_EXAMPLES,
-        _PHOTOGRAPH_WORDS,
-        "dasd.new_language_photographs",
-        "leccr.photographs_words",
-        PHOTOGRAPH_QUERIES,
+        examples=tuple(
+            (PHOTOGRAPH_QUERIES[language][i], language)
+            for i, language in ((0, "de"), (1, "fr"), (8, "cs"), (1, "zh"), (5, "ar"), (1, "es"), (0, "uk"), (8, "en"))
+        ),
+        words=(
+            ("Hund", "de"),
+            ("plage", "fr"),
+            ("dítě", "cs"),
+            ("自行车", "zh"),
+            ("كلب", "ar"),
+            ("perros", "es"),
+            ("собака", "uk"),
+            ("beach", "en"),
+        ),
+        preset="dasd.new_language_photographs",
+        slots_preset="leccr.photographs_words",
+        queries=PHOTOGRAPH_QUERIES,
     ),
     pictograms=World(
-        "pictograms", "Pictograms", _PICTOGRAM_EXAMPLES, _PICTOGRAM_WORDS, "dasd.new_language", "leccr.pictograms"
+        "pictograms",
+        "Pictograms",
+        examples=(
+            ("Ein Pinguin auf dem Mond", "de"),
+            ("deux chiens sur la plage", "fr"),
+            ("tři kočky ve městě", "cs"),
+            ("月球上的一只企鹅", "zh"),
+            ("街の中の三匹の猫", "ja"),
+            ("بطريق على القمر", "ar"),
+            ("un pingüino en la luna", "es"),
+            ("three cats in the city", "en"),
+        ),
+        words=(
+            ("Hund", "de"),
+            ("pingouin", "fr"),
+            ("kočky", "cs"),
+            ("企鹅", "zh"),
+            ("二匹", "ja"),
+            ("كلب", "ar"),
+            ("perros", "es"),
+            ("castle", "en"),
+        ),
+        preset="dasd.new_language",
+        slots_preset="leccr.pictograms",
     ),
 )
 
