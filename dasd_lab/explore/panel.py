@@ -325,11 +325,10 @@ def offer(
     widget: w.Widget,  # a dropdown
     options: Iterable,  # values, or (label, value) pairs
 ) -> None:
-    "Replace the options; the value stays if it is still offered"
+    "Replace the options; the value stays if it is still offered, else it is the first one"
     value = widget.value
     widget.options = list(options) or [("–", None)]
-    if value in offered(widget):
-        widget.value = value
+    widget.value = value if value in offered(widget) else offered(widget)[0]
 
 # %% ../../nbs/09_explore/0_shared/50_panel.ipynb #591c8fc8
 @patch
