@@ -19,17 +19,15 @@ from test_runs import run_command
 
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.backbone.towers import Backbone, build_clip
-from dasd_lab.base.presets import load_preset
 from dasd_lab.commands.cli import main
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.corpora.own.parallel import parts
-from dasd_lab.explore.training.state import RUNNING, TrainingState, corpus_argument
+from dasd_lab.explore.training.state import RUNNING, TrainingState
 from dasd_lab.explore.workbench import Workbench, default_workbench
 from dasd_lab.methods.dasd.encoder import StaticAdapter, StaticAdapterConfig
 from dasd_lab.runs.loading import load_run
 from dasd_lab.training import runs as training_runs
 from dasd_lab.training.checkpoints import checkpoints
-from dasd_lab.training.recipes import scaled_stages
 from dasd_lab.training.subprocess import COMMAND
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
@@ -385,19 +383,6 @@ def example(tmp_path_factory):
     state.read_example("it", 400)
     assert state.message == ""
     return state
-
-
-def test_plan_on_the_shipped_models(example):
-    assert example.language == "it"
-    assert len(example.captions.pairs) == 400
-    assert example.pictured() == 400
-    assert corpus_argument(example.workbench.corpus) == "pictograms"
-    plan = example.plan()
-    assert list(plan["runs"]) == ["yes", "yes"]
-    assert list(plan["steps"]) == [stage.steps for stage in scaled_stages(load_preset("dasd.new_language"), 1)]
-    example.use_pictures = False
-    assert example.plan()["runs"][1].startswith("no")
-    assert example.pictured() == 0
 
 
 def test_test_captions_on_the_shipped_models(example):
