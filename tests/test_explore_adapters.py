@@ -107,6 +107,7 @@ def test_a_model_chosen_during_the_work(bench):
         assert (state.model, state.message, state.many, state.recall) == ("static adapter", "", None, None)
 
 
+@pytest.mark.slow
 def test_a_tiny_run():
     "A method with two blocks on plain squares: a corpus without styles, which cannot generate captions"
     from dasd_lab.training.recipes import train

@@ -92,6 +92,7 @@ def test_hits_of_the_selected_query(bench, state):
         assert hits.ids.index(query.visual_id) == 0
 
 
+@pytest.mark.slow
 def test_a_model_with_other_languages(bench):
     "Languages that a run does not support are empty in the table"
     main = bench.main.method

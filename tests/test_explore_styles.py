@@ -46,6 +46,7 @@ for reducer in ("umap", "tsne"):
 """
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_map_in_another_process_with_other_threads():
     "Bit for bit: a map must not depend on the process, on hashing or on the number of threads"
     output = io.StringIO()
@@ -149,6 +150,7 @@ def test_a_gallery_with_captions(bench, tmp_path):
     assert panel["dl-table"].value.count("<tr>") >= 2
 
 
+@pytest.mark.slow
 def test_settings_that_change_during_the_work(bench, tmp_path):
     "Also during the work that an earlier change caused"
     s = StylesState(bench, keep_in=tmp_path, n=40, reducer="tsne")

@@ -70,6 +70,7 @@ def lab(weights, tmp_path, monkeypatch):
         cached.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (shipped.shipped_run("photographs") / "leccr").is_dir(), reason="no LECCR for photographs")
 def test_drawn_scenes_as_photographs(tmp_path, monkeypatch):
     "Where there are no photographs, LECCR reads the drawn scenes' thumbnails, also for runs on their captions"
