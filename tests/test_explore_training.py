@@ -345,6 +345,7 @@ TrainingProcess(Path(sys.argv[2])/'run', TrainingJob(sys.argv[2]+'/it.tsv', 'it'
 """
 
 
+@pytest.mark.slow
 def test_a_training_outlives_its_kernel(finished, bench, home, tmp_path):
     "It goes on, refuses a second training in its folder, and can be stopped from another kernel"
     (tmp_path / "it.tsv").write_text(TEXT)
