@@ -11,6 +11,7 @@ import torch
 from test_consistency import ByColour, Few
 
 from dasd_lab.base.contracts import LabError
+from dasd_lab.corpora.by_machine.builtin_translators import translators_for
 from dasd_lab.explore.words import figures as f
 from dasd_lab.explore.words.panel import Words
 from dasd_lab.explore.workbench import Workbench
@@ -252,6 +253,10 @@ def test_a_rank_counts_ties(inner):
     tied = replace(found, scores={"own words": torch.tensor([0.5, 0.9, 0.5, 0.1, 0, 0, 0, 0])})
     assert [tied.rank("own words", f"v{i}") for i in range(5)] == [3, 1, 3, 4, 8]
     assert tied.best("own words", 3) == ["v1", "v0", "v2"]
+
+
+def test_translators_of_a_corpus(corpus):
+    assert [t.oracle for t in translators_for(corpus, ["train"]).values()] == [False, True]
 
 
 def test_a_combination_is_learnt_from_a_split(inner, corpus):

@@ -80,18 +80,20 @@ class Server:
             start_new_session=True,
         )
 
-    @property
-    def running(self) -> bool:
-        return self.child.poll() is None
-
-    def start_error(self) -> RuntimeError:
-        "Stop the server; an error with the end of its log"
+    def wait_for(self, pattern: str) -> re.Match:
+        "The first match in the log; an error with its end if the server ends or takes too long"
+        deadline = time.monotonic() + START_TIMEOUT
+        while time.monotonic() < deadline and self.child.poll() is None:
+            match = re.search(pattern, self.log.read_text())
+            if match:
+                return match
+            time.sleep(0.2)
         self.stop()
-        return RuntimeError(f"the server did not start:\n{self.log.read_text()[-3000:]}")
+        raise RuntimeError(f"the server did not start:\n{self.log.read_text()[-3000:]}")
 
     def stop(self):
         "Stop the server, which stops its kernels"
-        if not self.running:
+        if self.child.poll() is not None:
             return
         os.killpg(self.child.pid, signal.SIGTERM)
         try:
@@ -129,17 +131,8 @@ class Lab(Server):
             DASD_LAB_WORLD="pictograms",
             **environment,
         )
-        self.url, self.token = self._wait_for_address()
-
-    def _wait_for_address(self) -> tuple[str, str]:
-        "The address and the token in the log"
-        deadline = time.monotonic() + START_TIMEOUT
-        while time.monotonic() < deadline and self.running:
-            match = re.search(r"http://127\.0\.0\.1:(\d+)/\S*\?token=(\w+)", self.log.read_text())
-            if match:
-                return f"http://127.0.0.1:{match[1]}/", match[2]
-            time.sleep(0.2)
-        raise self.start_error()
+        port, self.token = self.wait_for(r"http://127\.0\.0\.1:(\d+)/\S*\?token=(\w+)").groups()
+        self.url = f"http://127.0.0.1:{port}/"
 
     def end_kernels(self):
         "Shut down all kernels"
@@ -158,17 +151,7 @@ class Web(Server):
         port = free_port()
         super().__init__(home, "app", "--port", str(port), "--", "--no-browser", **environment)
         self.home = f"http://127.0.0.1:{port}/"
-        self.url = self._wait_for_link()
-
-    def _wait_for_link(self) -> str:
-        "The link with the access token, which is printed when the page opens quickly"
-        deadline = time.monotonic() + START_TIMEOUT
-        while time.monotonic() < deadline and self.running:
-            match = re.search(rf"{re.escape(self.home)}\?token=\S+", self.log.read_text())
-            if match:
-                return match[0]
-            time.sleep(0.2)
-        raise self.start_error()
+        self.url = self.wait_for(rf"{re.escape(self.home)}\?token=\S+")[0]
 
 
 @pytest.fixture(scope="session")
