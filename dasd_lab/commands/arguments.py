@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['Folder', 'File', 'Name', 'Words', 'CommaList', 'CountList', 'SeedList', 'Settings', 'CommaSettings', 'Changes',
-           'Origin', 'RunName', 'RunList', 'PresetName', 'PresetList', 'LanguageName', 'LanguageList', 'BackboneName',
-           'BackboneList', 'FrozenName', 'CorpusName', 'GalleryName', 'printable', 'note', 'text_table', 'print_json',
-           'show', 'skipped_in_one_line', 'open_corpus', 'only_one', 'open_method', 'named_folder', 'command',
-           'comma_list', 'parse_settings', 'named', 'check_run', 'backbone_names', 'check_backbone', 'check_frozen']
+           'Origin', 'RunName', 'RunList', 'PresetName', 'LanguageName', 'LanguageList', 'BackboneName', 'FrozenName',
+           'CorpusName', 'GalleryName', 'printable', 'note', 'text_table', 'print_json', 'show', 'skipped_in_one_line',
+           'open_corpus', 'only_one', 'open_method', 'named_folder', 'command', 'comma_list', 'parse_settings', 'named',
+           'check_run', 'backbone_names', 'check_backbone', 'check_frozen']
 
 # %% ../../nbs/11_commands/10_arguments.ipynb #a64aab25
 import io
@@ -289,11 +289,9 @@ _BACKBONE = named("NAME", "commands.arguments:backbone_names", "commands.argumen
 RunName = Annotated[str | Path, _RUN]  # name of a shipped model, or folder of a run
 RunList = Annotated[list[str], _RUN]
 PresetName = Annotated[str, _PRESET]  # of a preset, or the path of a JSON file
-PresetList = Annotated[list[str], _PRESET]
 LanguageName = Annotated[str, _LANGUAGE]
 LanguageList = Annotated[list[str], _LANGUAGE]
 BackboneName = Annotated[str | Path, _BACKBONE]  # a frozen model, instead of a run: a listed name, or a folder
-BackboneList = Annotated[list[str], _BACKBONE]
 # a model with two towers, or a folder
 FrozenName = Annotated[str | Path, named("NAME", "backbone.weights:two_towers", "commands.arguments:check_frozen")]
 # a registered name, or a folder
