@@ -20,7 +20,6 @@ from dasd_lab.evaluation.maps import (
     draw_map,
     find_clusters,
     label_agreement,
-    map_of,
     standardised,
 )
 from dasd_lab.explore.styles import figures as f
@@ -101,21 +100,6 @@ def test_agreement_equals_scikit_learn_and_collapses_for_shuffled_labels():
     assert abs(shuffled.ari) < 0.05
     assert agreement.nmi_chance == pytest.approx(shuffled.nmi, abs=0.03)
     assert abs(agreement.ari_chance) < 0.02
-
-
-def test_a_stored_map_is_read_again_only_for_the_same_features(tmp_path):
-    x, _ = planted(60)
-    first = map_of(x, MapSpec("tsne"), tmp_path)
-    again = map_of(x, MapSpec("tsne"), tmp_path)
-    assert again.reread
-    assert not first.reread
-    assert np.array_equal(first.points, again.points)
-    card = json.loads(next(tmp_path.glob("*.json")).read_text())
-    assert card["spec"]["seed"] == 0
-    assert card["features"] == first.features
-    assert "umap-learn" in card["versions"]
-    assert not map_of(x + planted(60, seed=1)[0], MapSpec("tsne"), tmp_path).reread
-    assert {p.suffix for p in tmp_path.iterdir()} == {".json", ".safetensors"}
 
 
 def test_features_are_those_of_the_method(state, bench):

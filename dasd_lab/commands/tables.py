@@ -76,7 +76,9 @@ def _methods_on_photographs(
     wanted = any(run["method"] == TRANSLATED for run in runs)
     translator = _engine_into_english(engine, languages) if wanted else None
     file = Path(out or home_path("results", f"table_methods_{data.corpus.name}.jsonl"))
-    results = run_methods(runs, MethodRuns(data, usual_fields(data.corpus, languages, data.split), translator), file, note)
+    results = run_methods(
+        runs, MethodRuns(data, usual_fields(data.corpus, languages, data.split), translator), file, note
+    )
     note(f"mean recall, and its share of the English mean recall, in %, with 95 % intervals over seeds ({file})")
     return results
 
@@ -269,4 +271,8 @@ def run_paper_table(
     if json:
         show(loads(results.to_json(orient="records")), True)
     else:
-        print(results.to_string(index=False, **_WITH_ONE_DECIMAL), wide_table(results).to_string(**_WITH_ONE_DECIMAL), sep="\n\n")
+        print(
+            results.to_string(index=False, **_WITH_ONE_DECIMAL),
+            wide_table(results).to_string(**_WITH_ONE_DECIMAL),
+            sep="\n\n",
+        )

@@ -37,7 +37,7 @@ from dasd_lab.evaluation.maps import (
     neighbours_kept,
     standardised,
 )
-from ...evaluation.probes import Invariance, paraphrase_invariance, unit_rows
+from ...evaluation.probes import paraphrase_invariance, unit_rows
 from ..sentences import read_sentences
 from ..workbench import State, Workbench, shows_messages
 from ...search.queries import source_language
@@ -71,7 +71,7 @@ class StyleAnalysis:
     clusters: dict[str, np.ndarray]  # [n]; -1: no cluster
     tables: dict[str, pd.DataFrame]  # description of the clusters
     agreement: pd.DataFrame  # of clusters with known labels
-    same_group: dict[str, Invariance]  # nearest neighbours and cosines within groups; empty without groups
+    same_group: dict[str, pd.Series]  # nearest neighbours and cosines within groups; empty without groups
     seconds: float  # total time
 
 
@@ -133,7 +133,7 @@ def _agreement(clusters: dict[str, np.ndarray], facts: pd.DataFrame) -> pd.DataF
     return pd.concat([agreement_table(of_grouped, {GROUP: facts[GROUP][grouped].tolist()}), of_labels])
 
 
-def _within_groups(features: dict[str, np.ndarray], facts: pd.DataFrame) -> dict[str, Invariance]:
+def _within_groups(features: dict[str, np.ndarray], facts: pd.DataFrame) -> dict[str, pd.Series]:
     "Nearest neighbours and cosines within groups; empty if no group has two captions"
     grouped = _grouped(facts)
     groups = facts[GROUP][grouped].tolist() if grouped.any() else []
@@ -295,7 +295,7 @@ def _described(self: StylesState, *clustered) -> tuple[dict[str, pd.DataFrame], 
 
 
 @patch
-def _same_group(self: StylesState, drawn: tuple, within: bool) -> dict[str, Invariance]:
+def _same_group(self: StylesState, drawn: tuple, within: bool) -> dict[str, pd.Series]:
     return _within_groups(self._features(drawn, within), self._drawn(drawn)[1])
 
 
