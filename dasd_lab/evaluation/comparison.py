@@ -379,7 +379,12 @@ class MethodComparison:
         "Ranks of one method in one language, computed once"
         readable = self.reads(name)
         given = f"{name} in {language!r}"
-        expect(language in readable, given, f"one of {list(readable)}", "Choose a language that it reads and the corpus has.")
+        expect(
+            language in readable,
+            given,
+            f"one of {list(readable)}",
+            "Choose a language that it reads and the corpus has.",
+        )
         if (name, language) not in self._results:
             method = self.methods[name]
             captions = self.captions(language)

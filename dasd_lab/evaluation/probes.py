@@ -316,7 +316,10 @@ def probe_table(
             of_content = content_probe(features, content, groups, seed=seed)
         else:
             of_content = linear_probe(features, content, groups, kind, seed)
-        parts = [linear_probe(features, style, groups, kind, seed).add_prefix("style_"), of_content.add_prefix("content_")]
+        parts = [
+            linear_probe(features, style, groups, kind, seed).add_prefix("style_"),
+            of_content.add_prefix("content_"),
+        ]
         parts.append(cluster_agreement(features, style)[["nmi"]].add_prefix("style_"))
         if len(set(groups)) < len(groups):
             parts.append(paraphrase_invariance(features, groups)[["nearest"]].add_prefix("paraphrase_"))
