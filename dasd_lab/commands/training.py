@@ -24,7 +24,6 @@ from dasd_lab.commands.arguments import (
     BackboneName,
     Changes,
     CorpusName,
-    File,
     Folder,
     FrozenName,
     LanguageList,
@@ -266,18 +265,11 @@ def evaluate_run(
     reading: Literal["captions", "official"] = "captions",
     captions: ExistingFile | None = None,  # instead of a corpus: test part of a file of parallel captions
     backbone: FrozenName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
-    csv: File | None = None,  # also write all figures as CSV
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Evaluate a run: recall@K in both directions, one row per language"
     from dasd_lab.runs.shipped import run_for
 
-    expect(
-        not captions or reading == "captions",
-        f"--reading {reading} with --captions",
-        "a corpus with images",
-        "Leave one of them out.",
-    )
     if captions:
         if languages:
             single_language(languages)  # before a model is loaded
@@ -294,16 +286,10 @@ def evaluate_run(
     results = evaluate(method, opened, split, languages, origin or "available", reading=reading)
     if not origin:
         _say_origins(results.about, languages or method.languages)
-    if csv:
-        results.to_csv(csv)
     if "descriptions" in results.about:
         print("descriptions:", results.about["descriptions"].get("captioner", "none"), file=sys.stderr)
-    metrics = METRICS if json else METRICS[:8]
-    rows = [
-        dict(language=language, **{metric: row[metric] for metric in metrics})
-        for language, row in results.all_rows.items()
-    ]
-    show(rows, json, results.about)
+    table = results.to_frame() if json else results.to_frame()[[*METRICS[:8]]]
+    show(table.reset_index().to_dict("records"), json, results.about)
 
 # %% ../../nbs/11_commands/70_training.ipynb #c8d44891
 @command
@@ -360,36 +346,23 @@ def run_row(
         )
 
 
-def _last_figures(log: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    "The last value of each figure in a log"
-    figures = {}
-    for entry in log:
-        for name, value in entry.items():
-            if isinstance(value, (int, float)) and name not in ("step", "learning_rate") and "/" not in name:
-                figures[name] = value
-    return figures
-
-
 def compare_runs(
     folders: Sequence[Path],  # of runs
     as_json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Print the settings in which runs differ, and their last figures"
+    import pandas as pd
+
     from dasd_lab.evaluation.comparison import differing, read_run
 
     shared = Path(os.path.commonpath([folder.resolve() for folder in folders]))
     names = [str(folder.resolve().relative_to(shared)) for folder in folders]
     records = [read_run(folder, name) for folder, name in zip(folders, names)]
-    table = differing(records)
-    rows = []
-    for setting, values in zip(table.index, table.to_numpy().tolist()):
-        rows.append(dict(setting=setting, **{name: str(value) for name, value in zip(names, values)}))
-    last = {name: _last_figures(record.log) for name, record in zip(table.columns, records)}
-    for figure in dict.fromkeys(figure for figures in last.values() for figure in figures):
-        row = dict(setting=f"last {figure}")
-        for name, figures in last.items():
-            row[name] = f"{figures[figure]:.4g}" if figure in figures else "–"
-        rows.append(row)
+    log = pd.concat({record.name: pd.DataFrame(record.log) for record in records}).select_dtypes("number")
+    kept = [name for name in log if name not in ("step", "learning_rate") and "/" not in name]
+    last = log[kept].groupby(level=0).last().T.reindex(columns=names)
+    figures = last.map("{:.4g}".format).replace("nan", "–").rename("last {}".format)
+    rows = pd.concat([differing(records), figures]).rename_axis("setting").reset_index().to_dict("records")
     show(rows, as_json)
 
 # %% ../../nbs/11_commands/70_training.ipynb #d45c4d60

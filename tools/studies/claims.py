@@ -7,7 +7,7 @@ DASD as more rows, and Tables 4 to 6 in German, learnt from the translations of 
 preset's steps (660 for one language: 600 and 60) with its learning rates times 0.5, 1 and 2 and seed 0, evaluated on
 validation captions, and then with the best of them and every seed, evaluated on the test. With `--further` a row whose
 best rate is the lowest or highest of these is also trained with half or twice that rate. Rows with the same settings
-are trained once; two rows with another routing of L_adv have the rates of their counterparts. The full method is also
+have one rate; two rows with another routing of L_adv have the rates of their counterparts. The full method is also
 trained with the rate chosen for it and twice the steps, to see whether recall on validation captions still rises.
 
 Every run is a line of a file in data/results/rates, and is not repeated: the same command goes on. Needs Flickr8k
@@ -25,7 +25,7 @@ from common import RESULTS, ROOT, options
 from dasd_lab.backbone.opening import open_backbone
 from dasd_lab.base.presets import load_preset, vary
 from dasd_lab.commands.arguments import named_folder, open_corpus
-from dasd_lab.evaluation.studies import StudyData, read_runs, run_study
+from dasd_lab.evaluation.studies import StudyData, run_study
 from dasd_lab.evaluation.tables import TABLES, Table, TableRow, TableRuns, without
 from dasd_lab.runs.shipped import run_for
 
@@ -40,7 +40,6 @@ FACTORS = (0.5, 1.0, 2.0)  # of the preset's learning rates
 FURTHER = {0.5: 0.25, 2.0: 4.0}  # tried where the first is the best
 SAME_RATE = {"L_adv to Φ^sa": "DASD", "L_adv to Φ^sa, no L_sc": "no L_sc"}  # the same but for the routing of L_adv
 LONGER = 2  # times the steps
-FIGURES = ("parameters", "cpu_s", "precision", "mean_recall", "sum_recall")
 PRESET = load_preset("dasd.photographs")
 
 
@@ -91,29 +90,22 @@ class Rates:
         self.language = language
         blocks = SimpleNamespace(n_blocks=data_for(language, "test").backbone.n_blocks)
         self.rows = {key: WHOLE[key].rows(PRESET, blocks) for key in KEYS[language]}
+        self.runs: tuple = ()  # of the last table, preset and split
         self.trained: dict[str, tuple[str, TableRow]] = {}  # settings → the first row that has them
         for key in sorted(self.rows, key="10".__eq__):  # Table 10 last: its rows are named after those of Table 4
             for row in self.rows[key]:
                 self.trained.setdefault(settings_of(row), (key, row))
-        self.runs_at = cache(self._runs_at)
 
     def file(self, name: str):
         return RATES / f"photographs_{self.language}_{name}.jsonl"
 
-    def _runs_at(self, table: str, preset: str, split: str) -> TableRuns:
-        return TableRuns(data_for(self.language, split), json.loads(preset), [self.language], self.rows[table])
-
     def measure(self, table: str, variant: str, seed: int, split: str, preset: str) -> dict:
-        "Train and evaluate a row, or copy what a row with the same settings found"
-        row = next(row for row in self.rows[table] if row.name == variant)
-        for other in KEYS[self.language]:
-            for line in read_runs(self.file(f"table_{other}")):
-                twin = next(r for r in self.rows[other] if r.name == line["variant"])
-                same = (settings_of(twin), twin.skip) == (settings_of(row), row.skip)
-                if same and (line["seed"], line["split"], line["preset"]) == (seed, split, preset):
-                    return {name: line[name] for name in (*FIGURES, "corpus")}
-        corpus = data_for(self.language, split).settings()["corpus"]
-        return self.runs_at(table, preset, split).measure(variant, seed) | dict(corpus=corpus)
+        "Train and evaluate a row"
+        data = data_for(self.language, split)
+        if self.runs[:3] != (table, preset, split):  # Table 10 evaluates one trained method without one adapter each
+            runs = TableRuns(data, json.loads(preset), [self.language], self.rows[table])
+            self.runs = table, preset, split, runs
+        return self.runs[3].measure(variant, seed) | dict(corpus=data.settings()["corpus"])
 
     def run(self, name: str, jobs: Sequence[dict]) -> list[dict]:
         "Add the runs that a file lacks"
