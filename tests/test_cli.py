@@ -67,31 +67,13 @@ def write_lines(rows: list[dict], path: Path) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def imported_modules(*words) -> tuple[set[str], str]:
-    "Modules that a command imports, and its standard output"
-    command = [sys.executable, "-X", "importtime", "-m", "dasd_lab.commands.cli", *words]
-    result = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
-    return {line.split("|")[-1].strip() for line in result.stderr.splitlines()}, result.stdout
-
-
 @pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["gallery", "import", "--help"]], ids=" ".join)
 def test_help_does_not_import_torch(words):
-    modules, text = imported_modules(*words)
+    command = [sys.executable, "-X", "importtime", "-m", "dasd_lab.commands.cli", *words]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    modules = {line.split("|")[-1].strip() for line in result.stderr.splitlines()}
     assert "dasd_lab" in modules and not modules & {"torch", "transformers", "open_clip", "numpy"}
-    assert text.startswith("Usage: dasd-lab")
-
-
-def test_help_lists_the_commands():
-    text = lab("--help").stdout
-    for command in ("corpus", "train", "evaluate", "features", "search", "lab", "demo"):
-        assert f"│ {command} " in text
-
-
-def test_help_takes_less_than_a_second():
-    before = os.times()
-    imported_modules("--help")
-    after = os.times()  # CPU time of child processes, which other processes on the machine do not change
-    assert after.children_user + after.children_system - before.children_user - before.children_system < 1
+    assert result.stdout.startswith("Usage: dasd-lab")
 
 
 @pytest.mark.parametrize("words", COMMANDS)
@@ -108,7 +90,6 @@ def test_every_command_and_every_option_has_help(words):
     "words",
     [
         ["fly"],
-        ["corpus", "fly"],
         ["search"],
         ["search", "-k", "many", "a dog"],
         ["corpus", "info", "--colour"],
@@ -117,14 +98,11 @@ def test_every_command_and_every_option_has_help(words):
         ["search", "Hund", "-k", "0"],
         ["search", "Hund", "--skip", "-3"],
         ["serve", "--port", "99999"],
-        ["serve", "--port", "-1"],
-        ["app", "--port", "65536"],
-        ["demo", "--seed", "-1"],
         ["gallery", "duplicates", "--cosine", "7"],
     ],
     ids=" ".join,
 )
-def test_invalid_arguments(words, lab=lab):
+def test_invalid_arguments(words):
     result = lab(*words)
     assert result.returncode == 2 and result.stdout == ""
     assert "--help`" in result.stderr and result.stderr.count("\n") == 1
@@ -142,35 +120,20 @@ def test_invalid_arguments(words, lab=lab):
     ],
     ids=" ".join,
 )
-def test_an_error_is_one_line(words, own, lab=lab):
+def test_an_error_is_one_line(words, own):
     last = {"--corpus": [own], "--pictures": [own / "test"]}.get(words[-1], [])
     result = lab(*words, *last)
     assert result.returncode == 1 and result.stdout == "", result.stderr
     assert result.stderr.startswith("dasd-lab: ") and result.stderr.count("\n") == 1 and "Expected" in result.stderr
 
 
-def test_the_installed_command_behaves_the_same(own):
-    test_an_error_is_one_line(["evaluate", "no such run", "--corpus"], own, shell)
-    test_invalid_arguments(["fly"], shell)
-    result = shell("corpus", "info", "--corpus", own)
-    assert result.returncode == 0 and result.stderr == ""
-    assert result.stdout == lab("corpus", "info", "--corpus", own).stdout
-
-
-def test_tables_are_text_or_json(own):
-    table = lab("corpus", "info", "--corpus", own)
+def test_tables_are_text_or_json_also_of_the_installed_command(own):
+    table = shell("corpus", "info", "--corpus", own)
     data = lab("corpus", "info", "--corpus", own, "--json")
-    assert table.returncode == data.returncode == 0, table.stderr + data.stderr
+    assert table.returncode == data.returncode == 0 and table.stderr == "", table.stderr + data.stderr
     assert table.stdout.splitlines()[0].split() == ["split", "pictures", "language", "origin", "captions"]
     rows = json.loads(data.stdout)["rows"]
     assert [(r["language"], r["captions"], r["pictures"]) for r in rows] == [("en", 2, 2), ("de", 2, 2)]
-
-
-def test_a_command_is_a_function(own, capsys):
-    from dasd_lab.commands.corpora import corpus_info
-
-    corpus_info(str(own))
-    assert capsys.readouterr().out == lab("corpus", "info", own).stdout
 
 
 def test_a_closed_pipe_is_no_error(own):
@@ -205,22 +168,6 @@ def test_an_interrupted_build_leaves_nothing(tmp_path):
     assert "scenes …\n".encode() in progress and b"%|" not in progress + err
     assert err.rstrip().endswith(b"interrupted")
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
-
-
-@pytest.mark.parametrize("in_terminal", [True, False])
-def test_progress_is_a_bar_in_a_terminal_and_a_line_in_a_log(monkeypatch, in_terminal):
-    from dasd_lab.base.foundation import progress_bar
-
-    err = io.StringIO()
-    monkeypatch.setattr(err, "isatty", lambda: in_terminal)
-    with contextlib.redirect_stderr(err):
-        assert list(progress_bar(range(3), desc="steps")) == [0, 1, 2]
-        said = err.getvalue()
-        assert list(progress_bar(range(3), desc="hidden", disable=True)) == [0, 1, 2]
-        assert err.getvalue() == said
-        assert list(progress_bar(range(3), desc="passing", leave=False)) == [0, 1, 2]
-    assert ("steps: 100%" in said) == in_terminal
-    assert ("passing" in err.getvalue()) == in_terminal and (said == "steps …\n") != in_terminal
 
 
 COLOURS = dict(
@@ -316,15 +263,11 @@ def run(squares):
     return run
 
 
-def test_train(squares, run):
+def test_train_and_evaluate(squares, run):
     assert json.loads((run / "card.json").read_text())["changes"] == {"config.adapter.bottleneck": 6}
     again = lab("train", squares / "tiny.json", "--corpus", squares / "corpus", "--out", run)
     assert again.returncode == 1 and "holds a finished run" in again.stderr
-
-
-def test_evaluate(squares, run):
     result = lab("evaluate", run, "--corpus", squares / "corpus", "--json")
-    assert result.returncode == 0, result.stderr
     rows = {r["language"]: r for r in json.loads(result.stdout)["rows"]}
     assert rows["de"]["text_to_image_R@1"] == rows["mean"]["text_to_image_R@1"] == 1
 
@@ -345,12 +288,6 @@ def test_search(squares, run):
     saved = lab("search", "ein grünes Quadrat.", *query, "--gallery", gallery)
     there = json.loads(saved.stdout)["rows"]
     assert [row["picture"] for row in there] == [row["picture"] for row in found["rows"]]
-    for words, message in (
-        (["ein Hund", "--language", "fi"], "'fi'"),
-        ([" "], "an empty query"),
-    ):
-        refused = lab("search", *words, "--run", run, "--gallery", gallery)
-        assert refused.returncode == 1 and message in refused.stderr and refused.stderr.count("\n") == 1, refused.stderr
 
 
 LAB = """
