@@ -93,7 +93,7 @@ def test_the_study_of_learning_rates_fills_every_row_with_the_rate_chosen_for_it
     claims.main(["zh"], [0, 1], further)
     for table, rows in claims.Rates("zh").rows.items():
         lines = read_runs(claims.RATES / f"photographs_zh_table_{table}.jsonl")
-        assert [(line["variant"], line["seed"]) for line in lines] == [(row.name, s) for s in (0, 1) for row in rows]
+        assert [(line["variant"], line["seed"]) for line in lines] == [(name, s) for s in (0, 1) for name in rows]
         for line in lines:
             factor = rate if line["variant"].startswith("static") else 2.0
             assert json.loads(line["preset"]) == claims.preset_at(factor), line["variant"]
