@@ -200,7 +200,7 @@ def test_weights_are_selected_on_what_the_run_is_about(monkeypatch, changes):
         (["train", "dasd.pictograms", "--dry-run", "--machine", "colour=1"], 1, "'colour'"),
         (["train", "dasd.pictograms", "--resume", "nbs"], 1, "--resume with --preset"),
         (["corpus", "check", "nowhere.tsv"], 1, "nowhere.tsv: no such file"),
-        (["search", "a dog", "--gallery", "nbs", "--corpus", "pictograms"], 1, "--gallery with --corpus"),
+        (["search", "a dog", "--pictures", "nbs", "--corpus", "pictograms"], 1, "--pictures with --corpus"),
     ],
 )
 def test_what_is_written_wrongly_is_named(words, code, message):

@@ -137,12 +137,12 @@ def test_every_evaluation_chooses_the_same_captions(backbone, data):
     assert [available_origin(corpus, "train", language) for language in ("en", "de", "fr")] == ["human", "mt", "mllm"]
     assert figures_on(corpus, ["de"], "train")(method) == expected
     figures = language_figures(method, corpus, "train", ("en", "de", "fr"))
-    assert figures.human == ("en",)
-    assert figures.mR["de"] == 100 * expected["mean_recall"]
-    assert figures.mR["fr"] == 100 * expected_fr["mean_recall"]
+    assert figures["human"] == ["en"]
+    assert figures["mR"]["de"] == 100 * expected["mean_recall"]
+    assert figures["mR"]["fr"] == 100 * expected_fr["mean_recall"]
     columns = [PaperColumn(language, "squares", "train", language, "mean_recall") for language in ("de", "fr")]
     values = measure(method, corpus, columns).values
-    assert values == pytest.approx({language: figures.mR[language] for language in ("de", "fr")})
+    assert values == pytest.approx({language: figures["mR"][language] for language in ("de", "fr")})
 
 
 def test_needs_of_a_small_smalr_by_hand(backbone, data):

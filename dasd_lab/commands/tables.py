@@ -174,13 +174,13 @@ def _all_tables() -> list[dict]:
     every = []
     for paper in TABLES:
         option = "" if paper == "dasd" else f" --paper {paper}"
-        found = [(number, table, "table", _needs(table)) for number, table in MAIN_TABLES[paper].items()]
-        found += [(number, table, "table", table.needs) for number, table in TABLES[paper].items()]
-        for number, figure in FIGURES.get(paper, {}).items():
-            found.append((f"figure{number}", figure, "figure", "a run that comes with the lab, or --run"))
-        for number, drawn, kind, needs in found:
-            words = f"dasd-lab {kind} {number.removeprefix('figure') if kind == 'figure' else number}{option}"
-            every.append(dict(paper=paper, number=number, shows=drawn.title, needs=needs, command=words))
+        found = [(number, table.title, _needs(table), f"table {number}") for number, table in MAIN_TABLES[paper].items()]
+        found += [(number, table.title, table.needs, f"table {number}") for number, table in TABLES[paper].items()]
+        for number, (title, _) in FIGURES.get(paper, {}).items():
+            found.append((f"figure{number}", title, "a run that comes with the lab, or --run", f"figure {number}"))
+        for number, title, needs, words in found:
+            command = f"dasd-lab {words}{option}"
+            every.append(dict(paper=paper, number=number, shows=title, needs=needs, command=command))
     return every
 
 # %% ../../nbs/11_commands/34_tables.ipynb #c8aff581

@@ -34,6 +34,7 @@ from dasd_lab.commands.arguments import (
     Settings,
     command,
     named_folder,
+    note,
     only_one,
     open_corpus,
     open_method,
@@ -215,14 +216,13 @@ def _say_origins(
     origins = about["origin"]
     if isinstance(origins, str):
         origins = dict.fromkeys(about["n_captions"], origins)
-    for origin, kind in dict(mt="machine translations", mllm="captions written by a model").items():
-        of_origin = [language for language, value in origins.items() if value == origin]
-        if of_origin:
-            print(f"{', '.join(of_origin)}: no captions by people; evaluated on {kind}", file=sys.stderr)
-    left_out = [language for language in languages if language not in origins]
-    if left_out:
-        where = f"{about['corpus']}, {about['split']}"
-        print(f"{', '.join(left_out)}: no captions in {where}; left out", file=sys.stderr)
+    kinds = dict(mt="machine translations", mllm="captions written by a model")
+    for language, origin in origins.items():
+        if origin in kinds:
+            note(f"{language}: no captions by people; evaluated on {kinds[origin]}")
+    for language in languages:
+        if language not in origins:
+            note(f"{language}: no captions in {about['corpus']}, {about['split']}; left out")
 
 
 def _evaluate_captions(method, captions, languages, corpus, json: bool) -> None:
