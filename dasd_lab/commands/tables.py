@@ -174,7 +174,9 @@ def _all_tables() -> list[dict]:
     every = []
     for paper in TABLES:
         option = "" if paper == "dasd" else f" --paper {paper}"
-        found = [(number, table.title, _needs(table), f"table {number}") for number, table in MAIN_TABLES[paper].items()]
+        found = [
+            (number, table.title, _needs(table), f"table {number}") for number, table in MAIN_TABLES[paper].items()
+        ]
         found += [(number, table.title, table.needs, f"table {number}") for number, table in TABLES[paper].items()]
         for number, (title, _) in FIGURES.get(paper, {}).items():
             found.append((f"figure{number}", title, "a run that comes with the lab, or --run", f"figure {number}"))
