@@ -58,13 +58,14 @@ def _methods_on_photographs(
     languages: list[str] | None,  # None: those of the preset
     engine: str,  # of translated queries
     out: str | Path | None,  # results file
+    json: bool,  # print JSON instead of two tables
     **options: Any,  # of `evaluation.methods.planned_runs`
-) -> Any:  # a pandas DataFrame, as `evaluation.methods.run_methods` returns it
-    "Train and evaluate the methods on each field of a corpus"
+) -> None:
+    "Train and evaluate the methods on each field of a corpus, and print a line for each and a column for each field"
     from dasd_lab.base.foundation import expect
     from dasd_lab.base.presets import load_preset
     from dasd_lab.evaluation.fields import usual_fields
-    from dasd_lab.evaluation.methods import TRANSLATED, MethodRuns, planned_runs, run_methods
+    from dasd_lab.evaluation.methods import TRANSLATED, MethodRuns, planned_runs, run_methods, wide_table
 
     languages = languages or load_preset("dasd.photographs")["languages"]
     runs = planned_runs("photographs", languages, **options)
@@ -80,7 +81,11 @@ def _methods_on_photographs(
         runs, MethodRuns(data, usual_fields(data.corpus, languages, data.split), translator), file, note
     )
     note(f"mean recall, and its share of the English mean recall, in %, with 95 % intervals over seeds ({file})")
-    return results
+    if json:
+        show(loads(results.to_json(orient="records")), True)
+        return
+    for table, index in ((results, False), (wide_table(results), True)):
+        print(table.to_string(index=index, **_WITH_ONE_DECIMAL), end="\n\n")
 
 # %% ../../nbs/11_commands/34_tables.ipynb #8e5f8eaf
 def _ablations(
@@ -257,7 +262,6 @@ def run_paper_table(
         return
     from dasd_lab.backbone.opening import open_backbone
     from dasd_lab.base.presets import load_preset, vary
-    from dasd_lab.evaluation.methods import wide_table
     from dasd_lab.evaluation.studies import StudyData
     from dasd_lab.runs.shipped import run_for
 
@@ -269,12 +273,4 @@ def run_paper_table(
         return
     data = StudyData(opened, tower, split, home_path("runs", opened.name, "features"))
     options = dict(methods=methods, seeds=seeds, each=each, changes=changes)
-    results = _methods_on_photographs(data, languages, engine, out, **options)
-    if json:
-        show(loads(results.to_json(orient="records")), True)
-    else:
-        print(
-            results.to_string(index=False, **_WITH_ONE_DECIMAL),
-            wide_table(results).to_string(**_WITH_ONE_DECIMAL),
-            sep="\n\n",
-        )
+    _methods_on_photographs(data, languages, engine, out, json, **options)

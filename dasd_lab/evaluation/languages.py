@@ -18,7 +18,7 @@ from ..base.contracts import RetrievalMethod
 from ..corpora.catalog import Corpus
 from .retrieval import available_origin, evaluate
 from ..methods.smalr.encoder import SMALR
-from ..training.parameters import TowerSizes, method_shapes
+from ..training.parameters import TowerSizes
 
 # %% ../../nbs/07_evaluation/70_languages.ipynb #cc1838bf
 def language_means(

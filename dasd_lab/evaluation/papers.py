@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 
-import pandas as pd
-
 from ..base.foundation import expect
 from ..base.presets import settings
 
