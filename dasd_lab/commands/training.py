@@ -32,6 +32,7 @@ from dasd_lab.commands.arguments import (
     PresetName,
     RunName,
     Settings,
+    check_readable,
     command,
     named_folder,
     note,
@@ -241,17 +242,6 @@ def _evaluate_captions(method, captions, languages, corpus, json: bool) -> None:
     show([row], json)
 
 
-def _check_readable(run: str | Path, languages: Sequence[str]) -> None:
-    "Refuse languages that a run cannot read, before it is loaded"
-    from dasd_lab.base.foundation import unknown_name
-    from dasd_lab.runs.shipped import run_languages
-
-    readable = () if str(run).startswith("frozen:") else run_languages(run)
-    for language in languages:
-        if readable and language not in readable:
-            raise unknown_name(f"{run} for captions in", language, readable, "Leave it out, or train a run for it.")
-
-
 @command
 def evaluate_run(
     # shipped model (photographs, pictograms) or run folder (default: pictograms; for another corpus, photographs)
@@ -279,7 +269,8 @@ def evaluate_run(
     for part in opened.folds.get(split, [split]):
         opened.check(part, *(languages or ()))
     if not backbone:
-        _check_readable(run or run_for(corpus or "pictograms"), languages or ())
+        reader = run or run_for(corpus or "pictograms")
+        check_readable(f"{reader} for captions in", reader, languages or ())
     method = open_method(run, backbone, corpus or "pictograms")
     from dasd_lab.evaluation.retrieval import METRICS, evaluate
 

@@ -206,13 +206,6 @@ def differing(
 _CURVE_COLUMNS = ["run", "stage", "name", "step", "value"]
 
 
-def _curve(run: str, log: pd.DataFrame, name: str, window: int) -> pd.DataFrame:
-    "One logged number of a run, averaged over `window` rows"
-    rows = log.loc[log[name].notna(), ["stage", "at", name]]
-    value = rows.groupby("stage")[name].transform(lambda v: v.rolling(window, min_periods=1).mean())
-    return pd.DataFrame(dict(run=run, stage=rows["stage"], name=name, step=rows["at"], value=value))
-
-
 def curves(
     records: Sequence[RunRecord],  # with logs
     window: int = 1,  # rows of the log per average
@@ -225,12 +218,14 @@ def curves(
             continue
         lengths = log.groupby("stage", sort=False)["step"].max() + 1
         log["at"] = log["step"] + log["stage"].map(lengths.cumsum() - lengths)  # on the axis of all stages
-        for name in log.columns.difference(["step", "stage", "at"], sort=False):
-            if pd.api.types.is_numeric_dtype(log[name]):
-                parts.append(_curve(record.name, log, name, window))
+        figures = log.select_dtypes("number").columns.difference(["step", "at"], sort=False)
+        part = log.melt(["stage", "at"], figures, "name").dropna(subset="value").assign(run=record.name)
+        groups = part.groupby(["name", "stage"])["value"]
+        part["value"] = groups.transform(lambda values: values.rolling(window, min_periods=1).mean())
+        parts.append(part.rename(columns=dict(at="step")))
     if not parts:
         return pd.DataFrame(columns=_CURVE_COLUMNS)
-    return pd.concat(parts, ignore_index=True)
+    return pd.concat(parts, ignore_index=True)[_CURVE_COLUMNS]
 
 # %% ../../nbs/07_evaluation/50_comparison.ipynb #973795aa
 RECALLS = METRICS[:6]
