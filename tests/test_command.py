@@ -123,15 +123,6 @@ def test_info_and_search_find_a_gallery_as_serve_does(gallery):
         served_gallery("my holidays").close()
 
 
-def test_information_makes_no_gallery(monkeypatch, tmp_path):
-    monkeypatch.setattr("test_cli.ROOT", tmp_path)  # the working folder of `lab`
-    monkeypatch.setenv("DASD_LAB_HOME", str(tmp_path))
-    monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path / "data"))
-    done = lab("gallery", "info")
-    assert done.returncode == 1 and "no gallery yet" in done.stderr and "gallery import" in done.stderr
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_clash_of_ids_is_not_called_unreadable(gallery):
     from PIL import Image
 
@@ -176,7 +167,7 @@ def test_bash_completes(tmp_path):
     assert "dasd.pictograms" in result.stdout.split()
 
 
-@pytest.mark.parametrize("changes", [{}, dict(languages=["fr"]), dict(corpus="flickr8k", languages=["de"])])
+@pytest.mark.parametrize("changes", [{}, dict(corpus="flickr8k", languages=["de"])])
 def test_weights_are_selected_on_what_the_run_is_about(monkeypatch, changes):
     from dasd_lab.commands import training
     from dasd_lab.evaluation import selection
@@ -248,19 +239,6 @@ def test_an_imported_corpus_is_opened_from_the_place_of_its_images(tmp_path, mon
     monkeypatch.setattr(catalog, "load_corpus", lambda form, root, name: opened.append((root, name)))
     catalog.corpus_named("mine")
     assert opened == [(kept / "mine", "mine")]
-
-
-@pytest.mark.parametrize("reads", [True, False])
-def test_the_built_in_gallery_has_descriptions_for_methods_that_read_them(monkeypatch, tmp_path, reads):
-    from dasd_lab.commands import galleries
-
-    added = []
-    gallery = mock.Mock(reads_descriptions=reads, add=lambda visuals, **given: added.append(given["descriptions"]))
-    corpus = mock.Mock(descriptions=lambda split: [f"described {split}"])
-    monkeypatch.setattr(galleries, "open_corpus", lambda: corpus)
-    monkeypatch.setattr(galleries, "open_gallery", lambda *given, **more: gallery)
-    galleries.built_in_gallery(tmp_path)
-    assert added == [["described test"] if reads else None]
 
 
 def test_kept_embeddings_belong_to_the_settings_of_the_image_tower():

@@ -14,11 +14,6 @@ def table_score(text, visuals):
     return text @ visuals["features"].T
 
 
-def ranked(S, positives):
-    "Ranks of a score table, in one slice"
-    return rank(table_score, torch.eye(len(S)).double(), dict(features=S.T.contiguous()), positives)
-
-
 def slow_image_rank(S, positives, n, reading):
     "Rank of image n; None if it has no captions"
     n_captions = len(S)
@@ -95,23 +90,6 @@ def test_ties_stay_ties_between_slices_in_float32():
     for size in (2, 64, 128, 299, 300):
         got = rank(table_score, text, dict(features=one), torch.arange(50), slice_size=size)
         assert (got.text_to_image == 299).all()
-
-
-def test_order_does_not_matter():
-    "Shuffling images leaves the ranks of captions unchanged"
-    S, positives = random_case(3)
-    g = torch.Generator().manual_seed(9)
-    base = ranked(S, positives)
-    p = torch.randperm(S.shape[1], generator=g)
-    moved = rank(
-        table_score,
-        torch.eye(len(S)).double(),
-        dict(features=S.T[p].contiguous()),
-        p.argsort()[positives],
-        slice_size=4,
-    )
-    assert (moved.text_to_image == base.text_to_image).all()
-    assert sorted(moved.image_to_text) == sorted(base.image_to_text)
 
 
 @pytest.mark.parametrize("size", [1, 7, 64])
