@@ -340,7 +340,7 @@ def ranks_without(
     if off is None:
         off = switch_offs(blocks)
     unknown = sorted(set().union(*off.values()) - set(blocks))
-    given = f"block {unknown[:1]} to be switched off"
+    given = f"block {', '.join(map(str, unknown))} to be switched off"
     expect(not unknown, given, f"one of {list(blocks)}, which have an adapter", "Leave it out.")
     ranks = {}
     for i, (name, skip) in enumerate(off.items()):

@@ -122,7 +122,7 @@ class MapSpec:
     perplexity: float = 30.0  # t-SNE: effective number of neighbours
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Map:
     "Points of a map and how they were computed"
 
