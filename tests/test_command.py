@@ -226,21 +226,6 @@ def test_the_command_prints_warnings_without_their_place():
     assert done.returncode == 1 and len(others) == 1 and "nowhere" in others[0]
 
 
-def test_an_imported_corpus_is_opened_from_the_place_of_its_images(tmp_path, monkeypatch):
-    from dasd_lab.corpora import catalog
-
-    kept = tmp_path / "data"
-    (kept / "mine/train").mkdir(parents=True)
-    (kept / "mine/train.jsonl").write_text('{"image": "a.png", "captions": {"en": ["a dog"]}}\n')
-    (tmp_path / "mine").mkdir()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(catalog, "data_root", lambda: kept)
-    opened = []
-    monkeypatch.setattr(catalog, "load_corpus", lambda form, root, name: opened.append((root, name)))
-    catalog.corpus_named("mine")
-    assert opened == [(kept / "mine", "mine")]
-
-
 def test_kept_embeddings_belong_to_the_settings_of_the_image_tower():
     from types import SimpleNamespace
 

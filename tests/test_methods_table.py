@@ -105,18 +105,6 @@ def test_the_command_evaluates_the_split_that_it_is_given(corpus, backbone, tmp_
         assert said in capsys.readouterr().err
 
 
-def test_a_broken_line_is_refused_before_anything_is_trained(corpus, backbone, tmp_path):
-    out = tmp_path / "out.jsonl"
-    given = shared(corpus, backbone, tmp_path)
-    runs = [method_run("frozen", LANGUAGES)]
-    run_methods(runs, given, out, lambda said: None)
-    (line,) = read_runs(out)
-    for name in ("settings", "fields", "parameters"):
-        out.write_text(json.dumps({k: v for k, v in line.items() if k != name}) + "\n")
-        with pytest.raises(LabError, match="out.jsonl"):
-            run_methods(runs, given, out)
-
-
 def test_descriptions_by_retrieval(corpus, backbone, tmp_path):
     (made,) = describe_by_retrieval(corpus, backbone, ["train"], tmp_path / "features")
     assert made.captioner == RetrievedCaptions.name and not made.failed and len(made.ids) == 32

@@ -92,35 +92,6 @@ def test_ties_stay_ties_between_slices_in_float32():
         assert (got.text_to_image == 299).all()
 
 
-@pytest.mark.parametrize("size", [1, 7, 64])
-def test_score_gets_slices_only(size):
-    widths = []
-
-    def score(text, visuals):
-        assert set(visuals) == {"features", "slots"}
-        assert len(visuals["slots"]) == len(visuals["features"]) <= size
-        widths.append(len(visuals["features"]))
-        return text @ visuals["features"].T + visuals["slots"].sum((1, 2))
-
-    g = torch.Generator().manual_seed(1)
-    text = torch.randn(40, 8, generator=g)
-    features = torch.randn(100, 8, generator=g)
-    slots = torch.randn(100, 3, 2, generator=g)
-    positives = torch.randint(100, (40,), generator=g)
-    got = rank(score, text, dict(features=features, slots=slots), positives, slice_size=size)
-    S = (text @ features.T + slots.sum((1, 2))).double()
-    assert sum(widths) == 2 * 100 and max(widths) <= size
-    assert abs(got.text_to_image - torch.tensor(slow_ranks(S.tolist(), positives.tolist())[0])).max() <= 0
-
-
-def test_hand_values():
-    "Captions 0 to 2 belong to the first image, 3 and 4 to the second"
-    S = torch.tensor([[0.1, 0.7, 0.2, 0.9, 0.3], [0.6, 0.2, 0.3, 0.1, 0.5]])
-    got = rank(table_score, torch.eye(5), dict(features=S), [0, 0, 0, 1, 1])
-    assert got.text_to_image.tolist() == [1, 0, 1, 1, 0]
-    assert got.image_to_text.tolist() == [1, 1]
-
-
 def test_nan_scores_and_wrong_shapes_raise_errors():
     features = torch.randn(4, 3)
     features[2, 1] = math.nan

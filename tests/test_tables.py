@@ -156,23 +156,6 @@ def test_every_variant_of_another_method_runs_and_differs(backbone, tmp_path, me
         assert all(len(count) == 1 for count in counts) and counts == sorted(counts, key=min)
 
 
-class HumanAndTranslated(Squares):
-    "Squares whose test split has captions by people and translations"
-
-    splits = "train", "test"
-
-    def _captions(self, split, language):
-        captions = super()._captions(split, language)
-        human = [replace(c, origin="human") for c in captions]
-        return captions if split == "train" or language == "en" else [*captions, *human]
-
-
-def test_people_and_translations_are_measured_with_one_training(backbone, tmp_path, trainings):
-    preset = vary(load_preset("smalr.pictograms"), SMALR)
-    found = run_table("17", preset, HumanAndTranslated(), backbone, tmp_path / "t.jsonl", seeds=(0,), report=ignore)
-    assert len(found) == 6 and len(trainings) == 3
-
-
 def test_the_methods_run_on_one_file(backbone, tmp_path, monkeypatch):
     "Small presets of the other methods, each trained by its own stages"
     small = {"leccr.pictograms": {n: v for n, v in LECCR.items() if "config" in n}, "smalr.pictograms": SMALR}
