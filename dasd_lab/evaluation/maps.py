@@ -43,27 +43,16 @@ def feature_names(
     return ("target_features",)
 
 
-def _feature_encoder(method: RetrievalMethod, language: str) -> Callable[[list[str]], Tensor]:
-    "Encoder of captions of one language; the features of `feature_names` are side by side in its output"
+def _features_of(method: RetrievalMethod, texts: list[str], language: str) -> dict[str, Tensor]:
+    "Features of captions of one language, by the names of `feature_names`"
     if not hasattr(method, "disentangler"):
-        return lambda texts: method.encode_captions(texts, language)
+        return dict(target_features=method.encode_captions(texts, language))
     method.check_language(language)
     device = method.backbone.device
-
-    def encode(texts):
-        ids, end_index = method.tokens(texts)
-        with attention(device):
-            features = method.features(ids.to(device), end_index.to(device), language)
-        return torch.cat([features[name] for name in DISENTANGLED], -1)
-
-    return encode
-
-
-def _feature_widths(method: RetrievalMethod) -> list[int]:
-    "Widths of the features of `feature_names`"
-    if hasattr(method, "disentangler"):
-        return [method.disentangler.agnostic_width, method.backbone.embed_dim]
-    return [method.backbone.embed_dim]
+    ids, end_index = method.tokens(texts)
+    with attention(device):
+        features = method.features(ids.to(device), end_index.to(device), language)
+    return {name: features[name] for name in DISENTANGLED}
 
 # %% ../../nbs/07_evaluation/30_maps.ipynb #2bd8dcdf
 @torch.inference_mode()
@@ -75,19 +64,18 @@ def caption_features(
 ) -> dict[str, np.ndarray]:  # name → [n, D] float32
     "Features of captions, computed in batches of one language"
     expect(captions, "no captions", "at least one", "Choose other languages or images.")
-    widths = _feature_widths(method)
-    features = np.empty((len(captions), sum(widths)), np.float32)
+    found: dict[str, np.ndarray] = {}
     done = 0
     for language in dict.fromkeys(c.language for c in captions):
-        encode = _feature_encoder(method, language)
         rows = [i for i, c in enumerate(captions) if c.language == language]
         for start in range(0, len(rows), batch_size):
             part = rows[start : start + batch_size]
-            features[part] = encode([captions[i].text for i in part]).float().cpu().numpy()
+            for name, values in _features_of(method, [captions[i].text for i in part], language).items():
+                found.setdefault(name, np.empty((len(captions), values.shape[1]), np.float32))
+                found[name][part] = values.float().cpu().numpy()
             done += len(part)
             report(done / len(captions), f"{done:,} of {len(captions):,} captions encoded")
-    parts = np.split(features, np.cumsum(widths)[:-1], axis=1)
-    return dict(zip(feature_names(method), parts))
+    return found
 
 # %% ../../nbs/07_evaluation/30_maps.ipynb #130a11bb
 def standardised(
@@ -322,8 +310,8 @@ def caption_facts(
         rows.append(dict(**row, **about(c.visual_id), word=tuple(sorted(words))))
     facts = pd.DataFrame(rows)
     position = facts.groupby("language").characters.transform(lambda s: s.rank(method="average", pct=True))
-    quartile = np.clip((position * 4).apply(np.ceil).astype(int) - 1, 0, 3)
-    facts["length"] = np.array(["1 shortest", "2 short", "3 long", "4 longest"])[quartile]
+    kinds = ["1 shortest", "2 short", "3 long", "4 longest"]
+    facts["length"] = pd.cut(position, [0, 0.25, 0.5, 0.75, 1], labels=kinds).astype(object)
     return facts[[c for c in facts if any(facts[c].map(bool))]]
 
 # %% ../../nbs/07_evaluation/30_maps.ipynb #27b751d0
