@@ -1,6 +1,8 @@
 "Every method in every language on a made-up Flickr8k, descriptions by retrieval, and the tool that ships weights"
 
 import json
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -112,3 +114,30 @@ def test_descriptions_by_retrieval(corpus, backbone, tmp_path):
     assert describe_by_retrieval(corpus, backbone, ["train"]) == []
     manifest = json.loads((made.folder / "manifest.json").read_text())
     assert manifest["settings"]["own_captions"] is False and manifest["settings"]["corpus"] == "flickr8k"
+
+
+def test_shipped_parts_are_refused_where_they_are_too_large(corpus, tmp_path, monkeypatch):
+    monkeypatch.setenv("DASD_LAB_FLICKR8K", str(corpus.root))
+    monkeypatch.syspath_prepend(str(ROOT / "tools/release"))
+    import ship
+
+    monkeypatch.setitem(sys.modules, "ship", ship)
+    world = ship.WORLDS["photographs"]
+    assert world.parts == ("backbone", "method", "smalr", "multilingual", "words", "leccr") and world.largest == 25
+    shipping = ship.Shipping("photographs", replace(world, corpus="flickr8k"), tmp_path / "out", 0)
+    (tmp_path / "out/method").mkdir(parents=True)
+    (tmp_path / "out/method/model.safetensors").write_bytes(b"0" * 20_000_000)
+    shipping.refuse_large("leccr", 4.9, "it is kept")
+    shipping.refuse_large("method", 24, "it is kept")  # replaces the one that is there
+    with pytest.raises(SystemExit, match="leccr is refused: 26.0 MB in all, at most 25; nothing is trained"):
+        shipping.refuse_large("leccr", 6, "nothing is trained")
+    monkeypatch.setattr(ship, "ROOT", tmp_path)
+    (tmp_path / "out/card.json").write_text("{}")
+
+    def save(folder):
+        folder.mkdir(parents=True)
+        (folder / "model.safetensors").write_bytes(b"0" * 1000)
+
+    shipping.add("smalr", save, dict(cpu_s=1))
+    assert (tmp_path / "out/smalr/model.safetensors").stat().st_size == 1000
+    assert shipping.card()["companions"]["smalr"]["cpu_s"] == 1

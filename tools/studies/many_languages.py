@@ -20,9 +20,11 @@ from common import RESULTS, ROOT, Larger, encoded, options, photo_backbone, proj
 
 from dasd_lab.backbone.towers import fingerprint
 from dasd_lab.base.contracts import LabError, RetrievalMethod
-from dasd_lab.base.presets import load_preset, vary
+from dasd_lab.base.foundation import expect
+from dasd_lab.base.presets import load_preset, read_json, vary
+from dasd_lab.base.storage import write_json
 from dasd_lab.corpora.catalog import Corpus, caption_pairs, load_corpus
-from dasd_lab.corpora.division import Divided, divide, read_division, write_division
+from dasd_lab.corpora.division import Divided
 from dasd_lab.evaluation.languages import language_figures, needs
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.evaluation.studies import run_study
@@ -74,11 +76,13 @@ LATENT_FIGURES = ("entries", "entries_used", "entries_shared", "entries_kept", "
 
 
 def divided(name: str, whole: Corpus) -> Divided:
-    "The corpus in the parts of its file, which is written on first use"
+    "The corpus in its parts, which its file records"
     path = RESULTS / f"many_languages_{name}.json"
+    corpus = Divided(whole, LANGUAGES[name], 0, SHARES)
     if not path.exists():
-        write_division(divide(whole, LANGUAGES[name], 0, SHARES), path)
-    return Divided(whole, read_division(path, whole))
+        write_json(dict(parts=corpus.parts), path)
+    expect(read_json(path)["parts"] == corpus.parts, f"{path} of other pictures", "the same parts", "Remove the file.")
+    return corpus
 
 
 def preset_of(variant: str, corpus: str, languages: Sequence[str]) -> dict:
@@ -171,7 +175,7 @@ class Study:
     def measure(self, corpus: str, variant: str, languages: Sequence[str], seed: int, **about) -> dict:
         "Train and evaluate"
         own = self.corpora[corpus]
-        pictures = {part: len(ids) for part, ids in own.division.parts.items()}
+        pictures = {part: len(ids) for part, ids in own.parts.items()}
         try:
             method, facts = self.train(corpus, variant, languages, seed)
         except LabError as e:  # a training that the lab refuses is a result

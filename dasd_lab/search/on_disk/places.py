@@ -100,7 +100,7 @@ def gallery_run(
 def _last_change(folder: Path) -> float | None:  # 0: its record cannot be read; None: no import has stored images
     "When images were last added to a gallery, in seconds"
     try:
-        if not read_json(folder / "gallery.json").get("ways", True):
+        if not read_record(folder / "gallery.json")["ways"]:
             return None
     except LabError:  # the gallery is listed, and opening it says what is wrong
         return 0.0
