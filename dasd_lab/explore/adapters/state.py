@@ -381,7 +381,7 @@ def draw_pairs(
     "Sample the three captions from the corpus"
     pool = self._caption_pool([language or self.method.languages[0]], 400, seed)
     triple = draw_comparison(pool, *self._caption_generator(), seed=seed)
-    self.comparison = [_entry(caption) for caption in (triple.caption, triple.reworded, triple.restyled)]
+    self.comparison = [_entry(caption) for caption in triple]
     self._read_comparison()
 
 

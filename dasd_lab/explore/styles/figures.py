@@ -173,7 +173,7 @@ def map_figure(
         modebar=dict(remove=removed, bgcolor="rgba(0,0,0,0)"),
         xaxis=_map_axis(reducer, 1),
         yaxis=_map_axis(reducer, 2) | dict(scaleanchor="x"),
-        uirevision=found.features + reducer,
+        uirevision=f"{id(found)} {reducer}",
     )
     return fig.update_layout(title=dict(y=1, yref="paper", yanchor="bottom", pad=dict(l=8, b=6)))  # below the tools
 

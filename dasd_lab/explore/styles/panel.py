@@ -283,7 +283,7 @@ def _show_maps(self: Styles) -> None:
     "Replace the maps whose points have changed"
     s = self.state
     maps = s.analysis.maps if s.analysis else {}
-    drawn = {name: (found.features, found.spec) for name, found in maps.items()}
+    drawn = dict(maps)
     if drawn == self.drawn_maps:
         return
     plots = {}
