@@ -1,6 +1,7 @@
 "Runs by name, the run of a gallery, and the two worlds of the workbench, on a tiny model in the layout of the weights"
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -12,9 +13,11 @@ from dasd_lab.backbone.towers import Backbone, build, save_backbone
 from dasd_lab.base.contracts import LabError
 from dasd_lab.commands import cli
 from dasd_lab.explore import pictures, workbench
-from dasd_lab.explore.app import App
-from dasd_lab.explore.workbench import first_world, open_worlds, world_workbench
-from dasd_lab.runs import loading, shipped
+from dasd_lab.explore.app import EXPLORERS, App
+from dasd_lab.explore.controls import WorldSwitch
+from dasd_lab.explore.styles.state import StylesState
+from dasd_lab.explore.workbench import WORLDS, first_world, open_worlds, world_workbench
+from dasd_lab.runs import shipped
 from dasd_lab.runs.saved import save_method
 from dasd_lab.search.on_disk.places import gallery_run, own_galleries
 from dasd_lab.training import recipes
@@ -67,6 +70,7 @@ def lab(weights, tmp_path, monkeypatch):
         cached.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (shipped.shipped_run("photographs") / "leccr").is_dir(), reason="no LECCR for photographs")
 def test_drawn_scenes_as_photographs(tmp_path, monkeypatch):
     "Where there are no photographs, LECCR reads the drawn scenes' thumbnails, also for runs on their captions"
@@ -114,19 +118,6 @@ def shell(capsys, *words) -> dict:
     return json.loads(out) | dict(messages=err)
 
 
-def test_names_of_runs(lab):
-    assert shipped.shipped_runs() == ["photographs", "pictograms"]
-    assert shipped.run_for() == shipped.run_for("stamps") == "photographs"
-    assert shipped.run_for("pictograms") == "pictograms"
-    assert shipped.run_folder("photographs") == shipped.shipped_run("photographs")
-    assert loading.load_run("photographs").languages == ("de", "fr")
-    with pytest.raises(LabError, match="no run .photos.* photographs, pictograms"):
-        loading.load_run("photos")
-    (lab / "photographs").mkdir()  # a name comes first, a folder of that name has a path
-    assert shipped.run_folder("photographs") == shipped.shipped_run("photographs")
-    assert shipped.run_folder("./photographs").resolve() == lab / "photographs"
-
-
 def test_a_world_without_its_model(lab, tmp_path, monkeypatch):
     weights = tmp_path / "weights"
     weights.mkdir()
@@ -167,3 +158,75 @@ def test_a_broken_gallery_among_others(lab, photographs, capsys):
     record.unlink()
     record.mkdir()  # not a gallery
     assert own_galleries() == [good]
+
+
+def test_the_first_world(lab, photographs, capsys, monkeypatch):
+    assert first_world() == "pictograms"
+    shell(capsys, "gallery", "import", photographs, "--gallery", "galleries/mine")
+    assert first_world() == "photographs"
+    bench = world_workbench("photographs")
+    assert bench.title == str(lab / "galleries/mine") and len(bench.ids) == 4
+    monkeypatch.setenv("DASD_LAB_WORLD", "pictograms")
+    assert first_world() == "pictograms"
+
+
+def test_every_explorer_on_photographs_without_captions(lab, photographs):
+    "Also where some methods are missing: this world has DASD alone"
+    app = App(pictures=photographs, explorers=list(EXPLORERS))
+    assert list(app.workbench.models) == ["DASD"] and app.workbench.world is WORLDS["photographs"]
+    panels = {name: app.show_tab(name) for name in EXPLORERS}
+    assert all(isinstance(panel.children[1], WorldSwitch) for panel in panels.values())
+    panels["Ask"].ask("un carré rouge")
+    assert len(panels["Ask"].state.answers["DASD"].hits) == 4
+    assert [query.why for query in panels["Adapters"].state.parsed] == ["best with all adapters"] * 2
+    styles = panels["Styles"].state
+    assert styles.languages == ("de", "fr")
+    assert "example queries" in StylesState(app.workbench).message  # the panel's own may be drawing its maps already
+    styles.update()
+    assert len(styles.analysis.captions) == 24
+    compare = panels["Compare"].state
+    compare.evaluate()
+    assert "images without captions" in compare.message
+    words = panels["Words"].state
+    assert not words.model and words.rankings is not None
+    assert not panels["Slots"].state.model and "LECCR" in panels["Slots"].state.message
+    assert panels["Train"].state.preset == WORLDS["photographs"].preset
+
+
+def test_the_switch(lab, photographs):
+    other = world_workbench("photographs", photographs)
+    shown = []
+    failures = []
+    switch = WorldSwitch(other, shown.append, failures.append)
+    assert [name for _, name in switch.worlds.options] == ["photographs", "pictograms"]
+    switch.folder.value = str(photographs)
+    switch.open_folder(wait=True)
+    assert len(shown) == 1 and len(shown[0].ids) == 4
+    switch.folder.value = "none"
+    switch.open_folder(wait=True)
+    assert "no folder none" in failures[0] and switch.worlds.value == "photographs"
+
+
+def test_a_panel_shows_another_workbench(lab, photographs):
+    from dasd_lab.explore.ask.panel import Ask
+
+    panel = Ask(world_workbench("photographs", photographs))
+    shutil.copy(photographs / "red.png", photographs / "again.png")
+    other = lab / "others"
+    shutil.copytree(photographs, other)
+    panel.show_workbench(world_workbench("photographs", other))
+    (inner,) = panel.children
+    assert len(inner.state.workbench.ids) == 5
+    inner.show_workbench(world_workbench("photographs", photographs))
+    assert panel.children[0] is not inner
+    assert len(panel.children[0].state.workbench.ids) == 4
+
+
+def test_a_new_model_is_on_both_workbenches(lab, photographs):
+    from dasd_lab.explore.workbench import Workbench
+
+    bench = world_workbench("photographs", photographs)
+    captioned = Workbench(bench.main.method, Squares(), ("train",))
+    both = Workbench(bench.main.method, gallery=bench.main.gallery, captioned=captioned)
+    both.add("again", bench.main.method)
+    assert "again" in captioned.models and both.captioned is captioned
