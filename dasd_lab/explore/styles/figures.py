@@ -137,7 +137,7 @@ def ring_trace(
         showlegend=False,
     )
 
-
+# %% ../../../nbs/09_explore/3_styles/20_figures.ipynb #6a7dd3e4
 def _map_axis(reducer: str, i: int) -> dict:
     "An axis without tick labels"
     return dict(
@@ -173,7 +173,7 @@ def map_figure(
         modebar=dict(remove=removed, bgcolor="rgba(0,0,0,0)"),
         xaxis=_map_axis(reducer, 1),
         yaxis=_map_axis(reducer, 2) | dict(scaleanchor="x"),
-        uirevision=found.features + reducer,
+        uirevision=f"{id(found)} {reducer}",
     )
     return fig.update_layout(title=dict(y=1, yref="paper", yanchor="bottom", pad=dict(l=8, b=6)))  # below the tools
 
@@ -282,7 +282,7 @@ def same_group_html(
         f"{', '.join(shares)}; by chance {100 * chance:.0f} %.</div>"
     )
 
-
+# %% ../../../nbs/09_explore/3_styles/20_figures.ipynb #74b6386e
 def agreement_figure(
     table: pd.DataFrame,  # from `agreement_table`
     measure: str = "nmi",  # nmi | ari

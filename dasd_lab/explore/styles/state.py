@@ -37,7 +37,7 @@ from dasd_lab.evaluation.maps import (
     neighbours_kept,
     standardised,
 )
-from ...evaluation.probes import Invariance, paraphrase_invariance, unit_rows
+from ...evaluation.probes import paraphrase_invariance, unit_rows
 from ..sentences import read_sentences
 from ..theme import duration_text
 from ..workbench import State, Workbench, shows_messages
@@ -100,7 +100,7 @@ def _agreement(clusters: dict[str, np.ndarray], facts: pd.DataFrame) -> pd.DataF
     return pd.concat([agreement_table(of_grouped, {GROUP: facts[GROUP][grouped].tolist()}), of_labels])
 
 
-def _within_groups(features: dict[str, np.ndarray], facts: pd.DataFrame) -> dict[str, Invariance]:
+def _within_groups(features: dict[str, np.ndarray], facts: pd.DataFrame) -> dict[str, pd.Series]:
     "Nearest neighbours and cosines within groups; empty if no group has two captions"
     grouped = _grouped(facts)
     groups = facts[GROUP][grouped].tolist() if grouped.any() else []
@@ -391,7 +391,7 @@ def colouring(
         return _limit_kinds(self.object, values, [present, ABSENT])
     return _fact_colouring(self.colour, facts[self.colour])
 
-
+# %% ../../../nbs/09_explore/3_styles/10_state.ipynb #cca382f7
 def _fact_colouring(name: str, cells: pd.Series) -> Colouring:
     "The most frequent values of a fact; a caption with several values gets the first frequent one"
     several = [cell if isinstance(cell, tuple) else (cell,) for cell in cells]
