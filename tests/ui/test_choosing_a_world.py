@@ -49,7 +49,7 @@ def test_slots_on_photographs_and_a_folder_that_is_not_there(web, page):
     page.locator(".dl-app .lm-TabBar-tab", has_text="Slots").first.click()
     slots = page.locator(".dl-slots:visible").first
     slots.locator(".dl-marked").first.wait_for(timeout=120_000)
-    assert "Description by words that name what an image shows" in slots.inner_text()
+    slots.get_by_text("Description by words that name what an image shows").wait_for()
     box = slots.locator(".dl-query input:visible").first
     box.fill("rot")
     box.press("Enter")
