@@ -152,7 +152,7 @@ def test_the_demo_and_a_translator_name_their_extras(of_the_core, tmp_path):
         ("video", "av", clips._pyav),
         ("datasets", "pyarrow", lambda: next(open_tables({}))),
         ("milvus", "pymilvus", lambda: milvus.MilvusEngine("http://localhost:1", "gallery")),
-        ("smalr", "gensim", lambda: vectors.FastTextFromCaptions({})),
+        ("smalr", "gensim", lambda: vectors.FastTextFiles({})),
         ("smalr", "jieba", lambda: word_tokenizer.__wrapped__("jieba")),
         ("smalr", "janome", lambda: word_tokenizer.__wrapped__("janome")),
     ],

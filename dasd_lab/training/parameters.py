@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PARTS', 'PAPER', 'TowerSizes', 'TowerConfig', 'tower_config', 'tower_sizes', 'frozen_parameters', 'planned_method',
-           'method_shapes', 'part_of', 'parameters_by_part', 'idle_parameters', 'memory_bytes', 'free_bytes']
+           'method_shapes', 'part_of', 'parameters_by_part', 'memory_bytes', 'free_bytes']
 
 # %% ../../nbs/06_training/3_planning/20_parameters.ipynb #fefa453c
 from collections import Counter
@@ -180,19 +180,6 @@ def parameters_by_part(
 
 # %% ../../nbs/06_training/3_planning/20_parameters.ipynb #e94c99f3
 PAPER = 134_000_000  # trainable parameters, five languages
-
-
-def idle_parameters(
-    sizes: TowerSizes,  # of the tower
-    n_languages: int,  # trained
-    hidden: int = 256,  # of A^sr and A^sa
-) -> int:
-    "Parameters in the authors' optimizer that no forward pass of their code uses"
-    D, E = sizes.width, sizes.embed_dim
-    adapter = (D + 1) * hidden + (hidden + 1) * D
-    norm = 2 * D
-    copied_layer = (D + E) * E + E
-    return n_languages * sizes.n_blocks * (2 * adapter + norm) + copied_layer
 
 # %% ../../nbs/06_training/3_planning/20_parameters.ipynb #c32f5ebe
 def memory_bytes(
