@@ -12,8 +12,6 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools" / "bench"))
-import costs as bench_costs
-import gpu as bench_gpu
 import train_step as bench_train
 from plain_step import PlainStep
 
@@ -176,67 +174,6 @@ def test_the_benchmark_of_a_step_runs(monkeypatch, capsys, tmp_path):
     torch.set_num_threads(threads)
     assert [r["row"] for r in json.loads((tmp_path / "a.json").read_text())["rows"]][-2:] == ["lab", "length"]
     assert "plain" in capsys.readouterr().out
-
-
-def test_the_benchmark_of_a_gpu_runs_without_one(monkeypatch, capsys, tmp_path):
-    if not torch.cuda.is_available():
-        assert called(bench_gpu, monkeypatch) == 2 and "python tools/bench/gpu.py" in capsys.readouterr().err
-    assert (
-        called(
-            bench_gpu,
-            monkeypatch,
-            "--device",
-            "cpu",
-            "--tiny",
-            "--workers",
-            "0",
-            "--modes",
-            "bf16, few shapes",
-            "--json",
-            str(tmp_path / "a.json"),
-        )
-        == 0
-    )
-    found = json.loads((tmp_path / "a.json").read_text())
-    assert not [r for s in found["stages"] for r in s["modes"] if "failed" in r], found
-    assert [(r["mode"], r["plain"]) for r in found["summary"]] == [
-        ("bf16, few shapes", "float32"),
-        ("bf16, few shapes", "bf16"),
-    ]
-    assert {s["schedule_steps"] for s in found["stages"]} == {45_000, 6_000}
-
-
-def test_the_benchmark_of_costs_runs(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(bench_costs, "Point", replace_defaults(bench_costs.Point))
-    threads = torch.get_num_threads()
-    called(
-        bench_costs,
-        monkeypatch,
-        "--tiny",
-        "--rounds",
-        "2",
-        "--axis",
-        "length",
-        "batch",
-        "--json",
-        str(tmp_path / "a.json"),
-    )
-    torch.set_num_threads(threads)
-    found = json.loads((tmp_path / "a.json").read_text())
-    assert [r["value"] for r in found["axes"]["length"]] == [8, 18] and found["axes"]["batch"][1]["memory"][
-        "batch"
-    ] > found["axes"]["batch"][0]["memory"]["batch"]
-
-
-def replace_defaults(point):
-    "The reference point on the smallest tower"
-    from dataclasses import dataclass
-
-    @dataclass(frozen=True)
-    class Small(point):
-        tower: str = next(iter(bench_costs.TOWERS))
-
-    return Small
 
 
 @pytest.mark.parametrize("preset", ["dasd.pictograms", "leccr.pictograms"])

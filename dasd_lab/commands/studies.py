@@ -52,11 +52,11 @@ def show_plan(
     backbone: str | Path | None = None,  # folder of a frozen backbone, or name (default: the preset's)
 ) -> None:
     "Print the plan of a preset: data, stages, parameters, memory, time"
-    from dasd_lab.training.plan import plan, plan_text
+    from dasd_lab.training.plan import plan
 
     settings = dict(corpus=corpus, stage_corpora={}) if corpus else {}
     opened, named = _planned_backbone(backbone) if backbone else (None, {})
-    print(plan_text(plan(preset, languages, settings | named | (changes or {}), backbone=opened)))
+    print(plan(preset, languages, settings | named | (changes or {}), backbone=opened))
 
 # %% ../../nbs/11_commands/30_studies.ipynb #37006125
 def query_translator(

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Need', 'need_of', 'corpus_need', 'descriptions_need', 'backbone_need', 'vectors_need', 'StagePlan', 'TrainingPlan',
-           'plan', 'plan_text']
+           'plan']
 
 # %% ../../nbs/06_training/3_planning/30_plan.ipynb #51a2521c
 from collections import Counter
@@ -78,18 +78,16 @@ def corpus_need(
     if name in BUILT_IN and not any((data_root() / name).glob("**/manifest.json")):
         step = "Type `dasd-lab corpus build`; a training builds it as well."
         return Need(what, False, "the lab can build it, and has not", step)
-    need = need_of(what, lambda: _training_split(corpus_named(name), languages))
     try:
         corpus = corpus_named(name)
-    except LabError:
-        return need
-    if not isinstance(corpus, PublishedCorpus):
-        return need
-    remark = _untranslated(corpus, languages)
-    lines = what_to_get(corpus, "train", languages)
-    if lines:
-        return Need(what, False, f"not everything is in {corpus.root}", "\n".join([*lines, remark]).strip())
-    return Need(what, True, need.detail, remark) if need.found else need
+        published = isinstance(corpus, PublishedCorpus)
+        if published and (lines := what_to_get(corpus, "train", languages)):
+            return Need(what, False, f"not everything is in {corpus.root}", "\n".join(lines))
+        return Need(
+            what, True, _training_split(corpus, languages), _untranslated(corpus, languages) if published else ""
+        )
+    except LabError as e:
+        return Need(what, False, e.given, f"Expected {e.expected}. {e.next_step}")
 
 
 def _untranslated(corpus: PublishedCorpus, languages: Sequence[str]) -> str:
@@ -117,17 +115,14 @@ def descriptions_need(
     name: str,  # of a corpus, as in the preset
 ) -> Need:
     "Do the training images have descriptions?"
-    what = f"descriptions of {name}"
-    if name in BUILT_IN:
-        return Need(what, True, "the lab's own detector generates them when they are needed")
     command = lab_command("describe", name, "--split", "train", "--captioner", "MODEL")
 
     def captioner() -> str:
-        found = corpus_named(name).captioner("train")
+        found = dict(captioner="the lab's own detector") if name in BUILT_IN else corpus_named(name).captioner("train")
         expect(found, "the training images have none", "descriptions", f"Type `{command}`.")
         return f"by {found['captioner']}"
 
-    return need_of(what, captioner)
+    return need_of(f"descriptions of {name}", captioner)
 
 # %% ../../nbs/06_training/3_planning/30_plan.ipynb #14f09d8d
 def backbone_need(
@@ -137,11 +132,9 @@ def backbone_need(
     if preset.get("source_model"):
         return Need(f"source model {preset['source_model']}", True, "trained first, from scratch")
     choice = settings(BackboneChoice, preset.get("backbone") or {}, "backbone")
-    what = f"backbone of the run {choice.run}" if choice.run else f"backbone {choice.folder}"
-    if not choice.folder and not choice.run:
-        model = f"timm {choice.timm}" if choice.timm else f"open_clip {choice.open_clip}"
-        what = f"{model}, weights {choice.pretrained}"
-    return need_of(what, lambda: published_backbone(choice) and "loaded and verified")
+    named = dict(open_clip=choice.open_clip, timm=choice.timm, folder=choice.folder, run=choice.run)
+    what = ", ".join(f"{kind} {name}" for kind, name in (named | dict(weights=choice.pretrained)).items() if name)
+    return need_of(f"backbone {what}", lambda: published_backbone(choice) and "loaded and verified")
 
 
 def vectors_need(
@@ -152,24 +145,17 @@ def vectors_need(
         what = f"text side and tokenizer of the run {run}"
         return need_of(what, lambda: read_manifest(run_parts(run_folder(run))[0], "method") and "found")
     if preset.get("word_vectors") is not None:
-        return _word_vectors_need(preset)
+        words = settings(WordVectorsChoice, preset["word_vectors"], "word_vectors")
+        languages = ("en", *preset["languages"]) if words.kind in ("vec", "bin") else ()
+        missing = [language for language in languages if not Path(words.files.get(language, "")).is_file()]
+        step = "FastText's crawl vectors, cc.LANGUAGE.300: put their paths into `word_vectors.files`."
+        what = f"word vectors ({words.kind}), {words.dim} dimensions"
+        return Need(what, not missing, f"no files for {', '.join(missing)}" if missing else "", step if missing else "")
     if not preset.get("token_vectors"):
         return Need("tokenizer", True, f"learned from the captions, at most {preset['vocab_size']:,} tokens")
     choice = settings(VectorsChoice, preset["token_vectors"], "token_vectors")
     what = f"token vectors {choice.weights}, {choice.n_tokens:,}"
     return need_of(what, lambda: find_weights(choice.weights) and "found and verified")
-
-
-def _word_vectors_need(preset: dict) -> Need:
-    "Are the files of monolingual word vectors available?"
-    choice = settings(WordVectorsChoice, preset["word_vectors"], "word_vectors")
-    if choice.kind not in ("vec", "bin"):
-        return Need("word vectors", True, f"learned from the captions ({choice.kind}), {choice.dim} dimensions")
-    missing = [f"no file for {language}" for language in ("en", *preset["languages"]) if language not in choice.files]
-    missing += [f"not found: {language}: {p}" for language, p in choice.files.items() if not Path(p).is_file()]
-    what = f"word vectors of {1 + len({*preset['languages']} - {'en'})} languages"
-    step = "FastText's crawl vectors, cc.LANGUAGE.300: put their paths into `word_vectors.files`."
-    return Need(what, False, "; ".join(missing), step) if missing else Need(what, True, "all files were found")
 
 # %% ../../nbs/06_training/3_planning/30_plan.ipynb #87732956
 @dataclass(frozen=True)
@@ -284,6 +270,27 @@ class TrainingPlan:
         "Is everything available?"
         return all(n.found for n in self.needs)
 
+    def __str__(self) -> str:
+        blocks = [self.title, f"Required: {'' if self.ready else 'not '}everything was found"]
+        for need in self.needs:
+            steps = [f"            {line}" for line in need.next_step.splitlines()]
+            found = f"  [{'found' if need.found else 'missing'}] {need.what}: {need.detail}"
+            blocks[-1] = "\n".join([blocks[-1], found, *steps])
+        if self.finetuning:
+            blocks.append(f"First: {self.finetuning}")
+        frozen = f"{self.frozen:,}" if self.frozen else "not counted"
+        kinds = ", ".join(f"{kind} {n / 1e9:.2f}" for kind, n in self.memory.items())
+        ours = [f"  {name}: {source}" for name, source in self.sources.items() if source.startswith("ours")]
+        sizes = [
+            f"Parameters of the method: {sum(self.parameters.values()):,}; frozen towers: {frozen}",
+            f"Memory: {sum(self.memory.values()) / 1e9:.2f} GB, counted: {kinds}; without the features of the corpora "
+            "and the activations of a batch",
+            f"Time: {self.time}",
+            f"Settings with a stated source: {len(self.sources)}, of which {len(ours)} are ours",
+            *ours,
+        ]
+        return "\n\n".join([*blocks, *map(str, self.stages), "\n".join(sizes)])
+
 
 def plan(
     preset: str | dict,  # a preset's name, a JSON file, or plain data
@@ -319,41 +326,3 @@ def plan(
         time,
         provenance(preset),
     )
-
-# %% ../../nbs/06_training/3_planning/30_plan.ipynb #0c9a04c1
-def _needs_text(p: TrainingPlan) -> str:
-    "Requirements, and how to get what is missing"
-    lines = ["Required: everything was found" if p.ready else "Required: not everything was found"]
-    for need in p.needs:
-        lines.append(f"  [{'found' if need.found else 'missing'}] {need.what}: {need.detail}")
-        lines += [f"            {line}" for line in need.next_step.splitlines()]
-    return "\n".join(lines)
-
-
-def _sources_text(sources: dict[str, str]) -> str:
-    "How many settings are from where, and those that are ours"
-    kinds = Counter(source.split(",")[0].split(":")[0] or "not stated" for source in sources.values())
-    counts = ", ".join(f"{n} {'our own' if kind == 'ours' else f'from the {kind}'}" for kind, n in kinds.most_common())
-    ours = [f"  {name}: {source}" for name, source in sources.items() if source.startswith("ours")]
-    return "\n".join([f"Settings: {counts}", *ours])
-
-
-def plan_text(
-    p: TrainingPlan,  # any
-) -> str:
-    "A plan as text"
-    blocks = [p.title, _needs_text(p)]
-    if p.finetuning:
-        blocks.append(f"First: {p.finetuning}")
-    frozen = f"{p.frozen:,}" if p.frozen else "not counted"
-    kinds = ", ".join(f"{kind} {n / 1e9:.2f}" for kind, n in p.memory.items())
-    without = "without the features of the corpora and the activations of a batch"
-    sizes = [
-        f"Parameters of the method: {sum(p.parameters.values()):,}; frozen towers: {frozen}",
-        f"Memory: {sum(p.memory.values()) / 1e9:.2f} GB, counted: {kinds}; {without}",
-        f"Time: {p.time}",
-    ]
-    blocks += [*map(str, p.stages), "\n".join(sizes)]
-    if any(p.sources.values()):
-        blocks.append(_sources_text(p.sources))
-    return "\n\n".join(blocks)

@@ -46,16 +46,12 @@ def deterministic(
     wanted: bool,  # False: nothing is changed
 ) -> Iterator[None]:
     "Allow only operations that give the same bits each time; others raise an error"
-    before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS starts
-    if wanted:
-        torch.use_deterministic_algorithms(True)
-        torch.backends.cudnn.benchmark = False
+    torch.use_deterministic_algorithms(wanted)
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before[0])
-        torch.backends.cudnn.benchmark = before[1]
+        torch.use_deterministic_algorithms(False)
 
 # %% ../../nbs/06_training/1_loop/40_runtime.ipynb #6f87d1fb
 def processes() -> PartialState:
