@@ -107,7 +107,7 @@ def test_the_commands(file, tmp_path, capsys):
     assert main(["import-official", path, "--out", str(tmp_path / "run"), "--languages", "ja"]) == 0
     out, err = capsys.readouterr()
     assert out.strip() == str(tmp_path / "run")
-    for part in ("used: ", "never applies", "not requested", "--tokenizer"):
+    for part in ("tensors placed", "never applies", "not requested", "--tokenizer"):
         assert part in err
     assert main(["import-official", path, "--out", str(tmp_path / "run")]) == 1
     assert "already" in capsys.readouterr().err

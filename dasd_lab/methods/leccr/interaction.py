@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor, nn
 
-from ...base.contracts import LabError, expect
+from ...base.contracts import expect
 from .slots import AttentionStack, BlockConfig, SemanticSlots, SlotsConfig
 
 # %% ../../../nbs/04_methods/2_leccr/20_interaction.ipynb #44ca756f
@@ -195,12 +195,9 @@ def forward(
     visual = visual if self.vision is None else self.vision(visual, None, visual_mask)
     if self.interaction is None or self.slot_head is None:
         return dict(visual_features=own + self.head(self.pool(visual, visual_mask)))
-    if description is None or description_mask is None:
-        raise LabError(
-            "visual tokens without a description",
-            "token features of a description and their mask",
-            "Pass both, or set `descriptions` to none.",
-        )
+    given = "visual tokens without a description"
+    wanted, step = "token features of a description and their mask", "Pass both, or set `descriptions` to none."
+    expect(description is not None and description_mask is not None, given, wanted, step)
     slots, slot_mask = self.views(description, description_mask)
     enhanced, enhanced_slots = self.interaction(visual, slots, visual_mask, slot_mask, trace)
     features = dict(

@@ -17,7 +17,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 
 from ...backbone.towers import Backbone, captions_in_batches, in_batches
-from ...base.contracts import LabError, RetrievalMethod, evaluating, expect, register_method
+from ...base.contracts import RetrievalMethod, evaluating, expect, register_method
 from .branches import ImageBranch, MaskedLanguage, SentenceBranch, masked_mean
 from .hybrid import HybridWords, WordTable
 from .latent import LatentConfig, LatentVocabulary, check_warm_up
@@ -120,10 +120,8 @@ def _last_losses(log: Sequence[Mapping]) -> list[float]:
 @patch(as_prop=True)
 def hybrid(self: SMALR) -> HybridWords:
     "The trainable words; a precomputed method has none"
-    if not isinstance(self.words, HybridWords):
-        raise LabError(
-            "a precomputed method", "a method that can be trained", "Train the method that it was computed from."
-        )
+    step = "Train the method that it was computed from."
+    expect(isinstance(self.words, HybridWords), "a precomputed method", "a method that can be trained", step)
     return self.words
 
 
@@ -183,13 +181,8 @@ def token_rows(
     language: str,  # ISO 639
 ) -> list[list[int]]:
     "Captions as rows of word ids, none of them empty"
-    self.check_language(language)
-    if self.tokenizer is None:
-        raise LabError(
-            "texts for a method without a vocabulary",
-            "a method that was saved with its vocabulary",
-            "Load the method from its run.",
-        )
+    vocabulary = "a method that was saved with its vocabulary"
+    expect(self.tokenizer, "texts for a method without a vocabulary", vocabulary, "Load the method from its run.")
     return self.tokenizer.encode(captions, language, self.config.max_words)
 
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LatentConfig', 'nearest_entries', 'explored', 'spherical_kmeans', 'by_language', 'sharing', 'concentration',
-           'check_sharing', 'check_warm_up', 'LatentVocabulary', 'caption_figures']
+           'check_sharing', 'check_warm_up', 'LatentVocabulary']
 
 # %% ../../../nbs/04_methods/3_smalr/50_latent.ipynb #d2d5a39f
 import warnings
@@ -312,18 +312,3 @@ def freeze(
     self.make_room(frozen=True, n=len(used), rows=self.entries.weight[used].clone())
     self.phase.fill_(2)
     return figures | dict(entries_kept=len(used))
-
-# %% ../../../nbs/04_methods/3_smalr/50_latent.ipynb #37a46432
-@torch.no_grad()
-def caption_figures(
-    first: Tensor,  # [n, d] captions in one language
-    other: Tensor,  # [n, d] captions of the same images in another language
-) -> dict[str, float]:
-    "Retrieval of captions across two languages, and mean cosine of unrelated captions"
-    scores = F.normalize(first, dim=-1) @ F.normalize(other, dim=-1).T
-    n = len(scores)
-    truth = torch.arange(n, device=scores.device)
-    return dict(
-        cross_language_recall=float((scores.argmax(1) == truth).float().mean()),
-        mean_cosine=float((scores.sum() - scores.diagonal().sum()) / max(1, n * (n - 1))),
-    )
