@@ -78,11 +78,6 @@ def test_a_card_that_cannot_be_read_stops_a_push_and_no_loading(folder, tmp_path
     with pytest.raises(LabError, match="Correct README.md"):
         model.save_pretrained(tmp_path / "again")
     assert not (tmp_path / "again").exists()
-    (folder / "README.md").write_bytes(b"\xff\xfe")
-    Pretrained.from_pretrained(folder)
-    (folder / "README.md").unlink()
-    Pretrained.from_pretrained(folder).save_pretrained(tmp_path / "new")
-    assert "Not measured." in (tmp_path / "new/README.md").read_text(encoding="utf-8")
 
 
 def test_no_pickle_and_no_program(folder):

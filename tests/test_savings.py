@@ -19,7 +19,7 @@ from dasd_lab.backbone.text_towers import at_end
 from dasd_lab.commands.cli import main
 from dasd_lab.training.advice import kept_bytes
 from dasd_lab.training.recipes import scaled_stages
-from dasd_lab.training.stages import length_batches, set_trainable
+from dasd_lab.training.stages import set_trainable
 from dasd_lab.training.steps import open_stage, train_step
 
 USED = 150
@@ -74,27 +74,6 @@ def test_rows_cut_at_the_longest_caption(pair):
     assert set(g) == set(h)
     for name in g:
         close(h[name], g[name])
-
-
-def test_a_caption_has_the_same_values_in_any_batch(pair):
-    method = pair[1].train()
-    b = batch(method)
-    together = method.training_features(b)
-    for some in ([0, 2], [1], [3]):
-        own = dict(
-            b,
-            ids=b["ids"][some],
-            end_index=b["end_index"][some],
-            source_features=b["source_features"][some],
-            longest=int(b["end_index"][some].max()) + 1,
-        )
-        for k, v in method.training_features(own).items():
-            close(v, together[k][some])
-    lengths = bench_train.caption_lengths(np.random.default_rng(0), 512)
-    passes = [length_batches(lengths, 16, np.random.default_rng(1), bucket) for bucket in (1, 32)]
-    assert all(sorted(p.ravel()) == list(range(512)) for p in passes)  # the same captions, in other batches
-    waste = [float((lengths[p].max(1) * 16).sum() / lengths.sum()) for p in passes]
-    assert waste[1] < 1.1 < 1.4 < waste[0]
 
 
 def test_the_first_block_of_both_readings_is_run_once(pair, monkeypatch):

@@ -112,14 +112,6 @@ def test_commands_describe_by_words(tmp_path, capsys):
         assert main([*search, *captioner]) == 0
         out, err = capsys.readouterr()
         assert "green" in out and "reads descriptions" not in err
-    for run, reason in (("photographs", "reads no descriptions"), ("pictograms/leccr", "describe images with a")):
-        of_other_run = [run if word == "photographs/leccr" else word for word in search]
-        assert main([*of_other_run, "--captioner", "words"]) == 1
-        assert reason in capsys.readouterr().err
-    new = ["gallery", "import", str(tmp_path / "train"), "--gallery", str(tmp_path / "gallery")]
-    assert main([*new, "--run", "photographs", "--captioner", "words"]) == 1
-    assert "reads no descriptions" in capsys.readouterr().err
-    assert not (tmp_path / "gallery").exists()
 
 
 def test_the_card_says_what_it_was_trained_on(card):
