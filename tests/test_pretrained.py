@@ -26,7 +26,7 @@ from dasd_lab.base.contracts import LabError, RetrievalMethod
 from dasd_lab.base.storage import sha256, write_json
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.corpora.visuals import Visuals
-from dasd_lab.evaluation.benchmarks import ClipView, MtebView, SentenceView
+from dasd_lab.evaluation.benchmarks import ClipView, mteb_model, sentence_model
 from dasd_lab.evaluation.retrieval import CUTOFFS, evaluate
 from dasd_lab.methods.dasd.encoder import DASD, DASDConfig
 from dasd_lab.runs import pretrained
@@ -375,7 +375,7 @@ def test_mteb_measures_what_the_lab_measures(ours, cut, direction):
     pytest.importorskip("sentence_transformers", reason="MTEB needs sentence-transformers")
     own = evaluate(ours.method, cut, "test", ["de", "en"]).rows
     found = mteb.evaluate(
-        MtebView(ours.method),
+        mteb_model(ours.method),
         mteb_task(cut, direction == "image_to_text"),
         cache=None,
         co2_tracker=False,
@@ -398,7 +398,7 @@ def test_a_method_with_another_score_is_not_viewed(ours):
 
     own = Own.__new__(Own)
     own.__dict__ = ours.method.__dict__
-    for view in (lambda: ClipView(own, "de"), lambda: SentenceView(own), lambda: MtebView(own)):
+    for view in (lambda: ClipView(own, "de"), lambda: sentence_model(own), lambda: mteb_model(own)):
         with pytest.raises(LabError, match="whose score is not the cosine"):
             view()
     assert RetrievalMethod.score is type(ours.method).score

@@ -55,9 +55,9 @@ def _print_translation(result, path: Path, replaced: bool) -> None:
 def _translate_file(file: Path, source: str, targets: list[str], engine: dict, out, options) -> None:
     "Translate a file of captions to a file per language"
     from dasd_lab.base.foundation import expect
-    from dasd_lab.corpora.by_machine.quality import write_dropped
     from dasd_lab.corpora.by_machine.splits import machine_captions
     from dasd_lab.corpora.captions import read_captions, write_captions
+    from dasd_lab.corpora.quality import write_dropped
 
     captions = [c for c in read_captions(file, language=source) if c.language == source]
     expect(captions, f"{file} without captions in {source}", "some", "Give their language with --source.")
@@ -66,7 +66,7 @@ def _translate_file(file: Path, source: str, targets: list[str], engine: dict, o
         path = Path(out or file.parent) / f"{file.stem}.{target}.jsonl"
         replaced = path.exists()
         result = machine_captions(captions, translator, target, **options)
-        write_dropped(result.dropped, path.with_suffix(".dropped.jsonl"))
+        write_dropped(result.judged, path.with_suffix(".dropped.jsonl"))
         write_captions([c for c in result.captions if c], path)
         _print_translation(result, path, replaced)
 
@@ -102,9 +102,9 @@ def translate_captions(
 ) -> None:
     "Translate the captions of a corpus or file by machine; bad translations are dropped and reported"
     from dasd_lab.base.foundation import expect, progress_bar
-    from dasd_lab.corpora.by_machine.quality import FilterSpec
     from dasd_lab.corpora.by_machine.splits import default_cache
     from dasd_lab.corpora.languages import language_code
+    from dasd_lab.corpora.quality import FilterSpec
 
     expect(not (captions and corpus), "--captions and --corpus", "one of the two", "Leave one out.")
     expect(to, "--to without a language", "ISO 639 codes with commas", "Name a language.")
@@ -171,22 +171,16 @@ def _check_description(corpus, splits, options: dict, captioner: str | None, tex
     flags = " and ".join(f"--{name.replace('_', '-')}" for name in options)
     expected = "the model that they belong to"
     expect(captioner or not options, f"{flags} without --captioner", expected, "Add --captioner, or leave them out.")
-    if len(splits) > 1 and (texts or export):
-        ids = [v for split in splits for v in corpus.visuals(split).ids]
-        given = f"--split {','.join(splits)} with one folder of texts"
-        expected = "splits without common ids, because files are named after the images"
-        expect(len(set(ids)) == len(ids), given, expected, "Use one split and one folder at a time.")
+    given = f"--split {','.join(splits)} with one folder of texts"
+    step = "Use one split and one folder at a time."
+    expect(len(splits) == 1 or not (texts or export), given, "one split, because files are named after images", step)
 
 # %% ../../nbs/11_commands/50_translation.ipynb #520ba635
 def _print_described(split: str, result) -> None:
-    "Print the report of a split, two descriptions, and images without one"
+    "Print the report of a split, and two descriptions"
     lines = [f"{split}: {result}"]
-    examples = [(visual_id, text) for visual_id, text in zip(result.ids, result.texts) if text]
-    lines += [f"  {visual_id}: {text[:200]}" for visual_id, text in examples[:2]]
-    if result.failed:
-        more = " …" if len(result.failed) > 5 else ""
-        lines.append(f"  without: {', '.join(result.failed[:5])}{more}")
-    print("\n".join(lines), file=sys.stderr)
+    lines += [f"  {visual_id}: {text[:200]}" for visual_id, text in zip(result.ids, result.texts) if text]
+    print("\n".join(lines[:3]), file=sys.stderr)
 
 
 def _describe(corpus, splits, captioner, batch_size: int, export: str | Path | None) -> None:
