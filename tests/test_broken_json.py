@@ -18,7 +18,7 @@ from dasd_lab.corpora.own.parallel import read_parallel
 from dasd_lab.corpora.published.files import json_file
 from dasd_lab.corpora.published.flickr8k import _joined_pictures
 
-BROKEN = {"{": "Expecting", "[" * 10**5: "nested too deeply", "9" * 5000: "thousands of digits"}
+BROKEN = {"{": "Expecting", "[" * 10**5: "recursion", "9" * 5000: "digits"}
 parametrize = pytest.mark.parametrize("text", BROKEN, ids=lambda text: text[:1])
 READERS = dict(captions=read_captions, pairs=read_pairs, flickr8k=_joined_pictures, file=json_file)
 
