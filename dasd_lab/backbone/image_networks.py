@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from .languages import TowerLanguages
 from .text_towers import TextTower
 from .tokens import train_tokenizer
-from .towers import Backbone, load_weights, register_kind
+from .towers import Backbone, load_weights
 from .transformers import ImageEncoder, timm_preprocessing, timm_state
 from ..base.contracts import expect
 from ..base.storage import read_weights
@@ -63,7 +63,6 @@ class NoText(TextTower):
         return SimpleNamespace(weight=next(self.network.parameters()))
 
 
-@register_kind("image_network")
 def build_image_network(
     config: Mapping,  # 'timm': name of the network
 ) -> tuple[ImageNetwork, NoText]:  # random weights
@@ -92,8 +91,7 @@ def image_network_backbone(
     config = image_network_config(name)
     network, text = build_image_network(config)
     file = Path(weights) / "model.safetensors" if Path(weights).is_dir() else Path(weights)
-    expect(file.is_file(), f"no weights {weights} of {name}", "a file", "Fetch it: `dasd-lab weights get resnet-152`.")
-    load_weights(network.image.encoder, timm_state(name, read_weights(file)), str(file))
+    load_weights(network.image.encoder, timm_state(dict(timm=name), read_weights(file)), str(file))
     own = timm_preprocessing(name)
     crops = dict(size=crop_size, crop=crop_size / resize, resize_mode="ten_crops", interpolation="bicubic")
     preprocessing = dict(mean=own["mean"], std=own["std"]) | crops

@@ -109,7 +109,7 @@ def _of_two_towers(model: Mapping[str, Any]) -> TowerLanguages:
 
 
 def tower_languages(
-    kind: str,  # of the backbone, see `backbone.towers.register_kind`
+    kind: str,  # of the backbone, see `backbone.towers.KINDS`
     config: Mapping[str, Any],  # configuration of that kind
 ) -> TowerLanguages:
     "The languages that a text tower reads, as far as its configuration tells"

@@ -19,7 +19,7 @@ from .heads import HeadConfig, PerceptronHead
 from .packaged import packaged_file
 from .text_encoders import EncoderText
 from .text_towers import TextTower, real_tokens
-from .towers import Backbone, BackboneManifest, listed_languages, saved_tokenizer, with_packaged
+from .towers import Backbone, BackboneManifest, saved_tensors, saved_towers, with_packaged
 from ..base.contracts import LabError
 from ..base.presets import opening, settings
 from ..base.storage import read_tensors, unseal
@@ -171,31 +171,22 @@ def _dual_stream(config: Mapping, tensors: Mapping[str, Tensor]) -> tuple[TextAl
 _KINDS = dict(open_clip=_clip, dual_stream=_dual_stream)
 
 # %% ../../nbs/03_backbone/1_towers/72_text_alone.ipynb #c5e96331
-def _packaged_text(
-    config: Mapping,  # of a backbone
-) -> dict[str, Tensor]:  # tensor name → tensor
-    "Tensors of the text encoder as its package holds them"
-    package = (config.get("packages") or {}).get("text")
-    tensors = read_tensors(packaged_file(package)) if package else {}
-    return {f"text.{name.removeprefix('bert.')}": tensor for name, tensor in tensors.items()}
-
-
 def text_alone(
     folder: str | Path,  # of a backbone, written by `save_backbone`
 ) -> Backbone | None:  # None: its kind cannot be built here, or its manifest notes no fingerprint
     "The text tower of a saved backbone"
     manifest = unseal(folder, "backbone", schema=BackboneManifest)
-    kind, config = manifest.get("tower", "open_clip"), manifest["model_cfg"]
-    if kind not in _KINDS or "fingerprint" not in manifest:
+    config = manifest["model_cfg"]
+    build_text = _KINDS.get(manifest.get("tower", "open_clip"))
+    if build_text is None or "fingerprint" not in manifest:
         return None
     with opening(folder, "a backbone that `save_backbone` wrote"):
-        file = next(name for name in manifest["files"] if name.endswith(".safetensors"))
-        packages: Any = SimpleNamespace(packaged_state=lambda: _packaged_text(config))
-        built = _KINDS[kind](config, with_packaged(packages, read_tensors(Path(folder) / file)))
-        if built is None:
-            return None
-        clip, text = built
-        options = dict(text=text, kind=kind, languages=listed_languages(manifest), **manifest["preprocess_cfg"])
-        towers = Backbone(clip, saved_tokenizer(folder, manifest), config, manifest["name"], **options)
-    towers.noted_fingerprint = manifest["fingerprint"]
+        package = (config.get("packages") or {}).get("text")
+        packaged = read_tensors(packaged_file(package)) if package else {}
+        state = {f"text.{name.removeprefix('bert.')}": tensor for name, tensor in packaged.items()}
+        packages: Any = SimpleNamespace(packaged_state=lambda: state)
+        built = build_text(config, with_packaged(packages, saved_tensors(folder, manifest)))
+        towers = saved_towers(folder, manifest, *built) if built else None
+    if towers is not None:
+        towers.noted_fingerprint = manifest["fingerprint"]
     return towers
