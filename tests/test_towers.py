@@ -394,7 +394,7 @@ def test_a_tag_is_found_in_the_hubs_cache_and_a_folder_by_its_path(kept, tmp_pat
     save_file(build_clip(siglip).state_dict(), snapshot / "open_clip_model.safetensors")
     found = open_clip_backbone("ViT-B-16-SigLIP", snapshot, config=siglip)
     assert found.preprocessing.resize_mode == "squash"
-    assert found.mean == (0.5,) * 3
+    assert found.preprocessing.mean == (0.5,) * 3
     assert found.tokenizer.names == (None, "</s>", "</s>")
 
 

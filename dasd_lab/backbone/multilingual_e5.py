@@ -156,24 +156,19 @@ def encoder_tensors(
     "The weights of an encoder, without its token vectors"
     config = packed.config
     width, hidden = config["hidden_size"], config["intermediate_size"]
-    shapes = dict.fromkeys(_MATRICES, (width, width)) | dict(fi=(hidden, width), fo=(width, hidden))
-    segments = torch.zeros(config["type_vocab_size"], width)
-    segments[0] = packed.tensor("emb.type", config["type_vocab_size"], width)[0]
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(_MATRICES, (width, width)) | dict.fromkeys(_NORMS, (width,))
+    shapes |= dict(fi=(hidden, width), fo=(width, hidden))
     state = {
         "embeddings.word_embeddings.weight": torch.zeros(1, width),
         "embeddings.position_embeddings.weight": packed.tensor("emb.pos", config["max_position_embeddings"], width),
-        "embeddings.token_type_embeddings.weight": segments,
+        "embeddings.token_type_embeddings.weight": packed.tensor("emb.type", config["type_vocab_size"], width),
         "embeddings.LayerNorm.weight": packed.tensor("emb.ln.w", width),
         "embeddings.LayerNorm.bias": packed.tensor("emb.ln.b", width),
     }
     for i in range(config["num_hidden_layers"]):
-        for short, name in _MATRICES.items():
-            rows, columns = shapes[short]
-            state[f"encoder.layer.{i}.{name}.weight"] = packed.tensor(f"l{i}.{short}.w", rows, columns)
-            state[f"encoder.layer.{i}.{name}.bias"] = packed.tensor(f"l{i}.{short}.b", rows)
-        for short, name in _NORMS.items():
-            state[f"encoder.layer.{i}.{name}.weight"] = packed.tensor(f"l{i}.{short}.w", width)
-            state[f"encoder.layer.{i}.{name}.bias"] = packed.tensor(f"l{i}.{short}.b", width)
+        for short, name in (_MATRICES | _NORMS).items():
+            state[f"encoder.layer.{i}.{name}.weight"] = packed.tensor(f"l{i}.{short}.w", *shapes[short])
+            state[f"encoder.layer.{i}.{name}.bias"] = packed.tensor(f"l{i}.{short}.b", shapes[short][0])
     return state
 
 
