@@ -188,12 +188,11 @@ def refuse_faults(
     path: Path,  # list to write
 ) -> None:
     "Report all unreadable visuals"
+    lines = [f"{name}\t{message}\n" for name, message in faults.items()]
     with whole_file(path) as f:
-        lines = [f"{name}\t{message}\n" for name, message in faults.items()]
         f.write_text("".join(lines), encoding="utf-8", errors="surrogatepass")
-    first, message = next(iter(faults.items()))
     raise LabError(
-        f"{len(faults):,} visuals that cannot be read, such as {first} ({message})",
+        f"{len(faults):,} visuals that cannot be read, such as {lines[0].strip()}",
         "readable visuals",
         f"All other shards are written. Repair the visuals in {path} and run the same command again, "
         f"or continue without them: --leave-out {path}",

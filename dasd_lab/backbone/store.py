@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -39,15 +39,12 @@ class StoredRows:
         self.files = [load_file(path) for path in self.paths]  # memory maps
         self.starts = np.cumsum([0, *(len(file["rows"]) for file in self.files)])
         self.dtype = self.files[0]["rows"].dtype
+        self.shape = torch.Size((int(self.starts[-1]), *self.files[0]["rows"].shape[1:]))
         self._numbers = np.arange(self.starts[-1])
         self._bytes = [file["rows"].view(torch.uint8).numpy() for file in self.files]  # numpy takes single rows fast
 
     def __len__(self) -> int:
-        return len(self._numbers)
-
-    @property
-    def shape(self) -> torch.Size:
-        return torch.Size((len(self), *self.files[0]["rows"].shape[1:]))
+        return self.shape[0]
 
     def __getitem__(
         self,
@@ -96,8 +93,7 @@ def kept_rows(
     return rows
 
 # %% ../../nbs/03_backbone/2_features/30_store.ipynb #8a284929
-@dataclass(frozen=True)
-class Shard:
+class Shard(NamedTuple):
     "Rows that are encoded and written together"
 
     part: str  # image, source, frames or places

@@ -73,7 +73,7 @@ def encoder_layer(
 def _norm(tensors: Mapping[str, Tensor], prefix: str, eps: float = 1e-5) -> nn.LayerNorm:
     "A layer norm with a library's weights"
     norm = nn.LayerNorm(len(tensors[f"{prefix}weight"]), eps=eps)
-    norm.load_state_dict({kind: tensors[prefix + kind] for kind in ("weight", "bias")})
+    norm.load_state_dict(_below(prefix, tensors))
     return norm
 
 # %% ../../nbs/03_backbone/1_towers/72_text_alone.ipynb #e8540a17
@@ -156,16 +156,18 @@ def _dual_stream(config: Mapping, tensors: Mapping[str, Tensor]) -> tuple[TextAl
     "The text side of a dual stream"
     text = config["text"]
     usual = text.get("hidden_act") == "gelu" and text.get("position_embedding_type", "absolute") == "absolute"
-    if text.get("model_type") != "bert" or not usual or not config.get("heads") or config.get("embed_dim") is None:
+    if text.get("model_type") != "bert" or not usual or not config.get("heads"):
         return None
-    towers = bert_alone({name.removeprefix("text."): tensor for name, tensor in tensors.items()}, text)
-    head = towers.head = PerceptronHead(
-        text["hidden_size"], config["embed_dim"], settings(HeadConfig, config["heads"], "heads")
-    )
-    of_head = {name: tensor for name, tensor in tensors.items() if name.startswith("text_projection.")}
-    head.load_state_dict({name.removeprefix("text_projection."): tensor for name, tensor in of_head.items()})
-    reading, context = config.get("pooling", "mean"), config.get("context_length")
-    return towers, TextOfLayers(towers, reading, head, config["embed_dim"], context)
+    towers = bert_alone(_below("text.", tensors), text)
+    E = config["embed_dim"]
+    head = towers.head = PerceptronHead(text["hidden_size"], E, settings(HeadConfig, config["heads"], "heads"))
+    head.load_state_dict(_below("text_projection.", tensors))
+    return towers, TextOfLayers(towers, config.get("pooling", "mean"), head, E, config.get("context_length"))
+
+
+def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    "The tensors of a part, by their names in it"
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 _KINDS = dict(open_clip=_clip, dual_stream=_dual_stream)

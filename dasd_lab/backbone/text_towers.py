@@ -229,7 +229,7 @@ class ClipText(TextTower):
         self.clip = clip
         self.text = getattr(clip, "text", clip)
         expect(
-            hasattr(getattr(self.text, "transformer", None), "resblocks"),
+            hasattr(self.text, "ln_final") and hasattr(self.text.transformer, "resblocks"),
             f"a {type(clip).__name__} whose text tower has no accessible blocks",
             "open_clip's own text transformer",
             "Open other models with `transformers_backbone` or `dual_stream_backbone`.",

@@ -44,7 +44,7 @@ def folder_json(
 ) -> dict:
     "Content of a JSON file of a folder"
     layout = "a folder with config.json, model.safetensors and tokenizer.json"
-    return read_json(Path(folder) / name, dict, layout, "Fetch the whole repository.", optional=not needed)
+    return read_json(Path(folder) / name, dict, layout, "Fetch it again, the whole repository.", optional=not needed)
 
 
 def folder_state(

@@ -200,15 +200,6 @@ def _typed(values: dict, where: str) -> dict:
     kinds = {name: KEYS[name][0] for name in values if name in KEYS}
     return values | {name: checked(kind, values[name], f"{where}.{name}") for name, kind in kinds.items()}
 
-
-def _read(name: str) -> tuple[Path, dict]:
-    "Path and content of a preset file, without its base"
-    path = Path(name) if str(name).endswith(".json") else PRESET_FOLDER / f"{name}.json"
-    if not path.is_file():
-        next_step = "`dasd-lab train NAME --dry-run` shows what a preset trains."
-        raise unknown_name("no preset", name, list_presets(), next_step, "a name or the path of a JSON file")
-    return path.resolve(), read_preset(path)
-
 # %% ../../nbs/00_base/10_presets.ipynb #822545aa
 def _part(node: Any, name: str) -> Any:
     "The key of a part: the number of an item, or the name of a setting"
@@ -238,18 +229,22 @@ def vary(
 # %% ../../nbs/00_base/10_presets.ipynb #a98b7237
 def _load(name: str, parents: tuple[str, ...]) -> dict:  # `parents`: files of the presets that build on this one
     "A preset merged with its base"
-    path, content = _read(name)
-    expect(str(path) not in parents, f"{name!r} as a base of itself", "bases without a cycle", "Correct `base`.")
+    path = Path(name) if str(name).endswith(".json") else PRESET_FOLDER / f"{name}.json"
+    if not path.is_file():
+        next_step = "`dasd-lab train NAME --dry-run` shows what a preset trains."
+        raise unknown_name("no preset", name, list_presets(), next_step, "a name or the path of a JSON file")
+    content = read_preset(path)
+    file = str(path.resolve())
+    expect(file not in parents, f"{name!r} as a base of itself", "bases without a cycle", "Correct `base`.")
     base_name = content.pop("base", None)
     names = {key.split(".")[0] if base_name else key for key in content}
     expect(names <= KEYS.keys(), f"{name}: {sorted(names - KEYS.keys())}", f"some of {list(KEYS)}", "Correct it.")
     if base_name is None:
         return content
     if base_name.endswith(".json"):
-        base_name = str(path.parent / base_name)
-    base = _load(base_name, (*parents, str(path)))
-    sources = base.get("sources", {}) | content.get("sources", {})
-    return vary(base, content | dict(sources=sources))
+        base_name = str(path.resolve().parent / base_name)
+    base = _load(base_name, (*parents, file))
+    return vary(base, content | dict(sources=base.get("sources", {}) | content.get("sources", {})))
 
 
 def required(
