@@ -51,9 +51,9 @@ def folder_state(
     folder: str | Path,  # in the Hugging Face layout
 ) -> dict[str, Tensor]:
     "The weights of a folder, with the names of current releases"
-    file = Path(folder) / "model.safetensors"
+    files = [Path(folder) / name for name in ("model.safetensors", "pytorch_model.bin")]
     state = {}
-    for name, tensor in read_weights(file if file.is_file() else file.with_name("pytorch_model.bin")).items():
+    for name, tensor in read_weights(next((file for file in files if file.is_file()), files[0])).items():
         if not name.endswith(("position_ids", "token_type_ids")):  # buffers of older releases
             state[name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")] = (
                 tensor
