@@ -129,10 +129,3 @@ def test_from_the_weights_to_a_german_query(options, tmp_path, capsys):
     assert not (tmp_path / "published/backbone").exists(), "CLIP is referred to"
     again = load_run(tmp_path / "published")
     assert torch.equal(again.encode_captions(["ein Hund"], "de"), method.encode_captions(["ein Hund"], "de"))
-
-
-def test_the_preset_aligns_text_alone_with_the_papers_settings():
-    preset, paper = load_preset("dasd.clip_from_text"), load_preset("dasd.cc300k_zero_shot_paper")
-    (stage,) = preset["stages"]
-    assert stage == paper["stages"][0] | dict(steps=paper["stages"][0]["steps"] // len(paper["languages"]))
-    assert preset["config"] == paper["config"] and preset["backbone"] == paper["backbone"]
