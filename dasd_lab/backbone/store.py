@@ -152,21 +152,15 @@ def agree(
 ) -> None:
     "Create a store in an empty folder, or raise if the folder has other content"
     folder = Path(folder)
-    file = folder / "plan.json"
-    if not file.is_file():
+    if not (folder / "plan.json").is_file():
         other = [path.name for path in folder.glob("[!.]*")]
         expect(not other, f"{folder} with {other[:1]} and no plan.json", "an empty folder", "Choose another folder.")
-        write_json(plain(plan), file)
-        return
-    ours = leaves(plain(plan))
-    theirs = leaves(plain(read_plan(folder)))
+        return write_json(plain(plan), folder / "plan.json")
+    ours, theirs = leaves(plain(plan)), leaves(plain(read_plan(folder)))
     different = [name for name in sorted(ours | theirs) if ours.get(name) != theirs.get(name)]
-    expect(
-        not different,
-        f"{folder}, a store of another {' and '.join(different)} ({'; '.join(str(theirs.get(n)) for n in different)})",
-        ", ".join(f"{name}={ours.get(name)}" for name in different),
-        "Choose another folder, or remove this one.",
-    )
+    given = f"a store of another {' and '.join(different)} ({'; '.join(str(theirs.get(n)) for n in different)})"
+    expected = ", ".join(f"{name}={ours.get(name)}" for name in different)
+    return expect(not different, f"{folder}, {given}", expected, "Choose another folder, or remove this one.")
 
 # %% ../../nbs/03_backbone/2_features/30_store.ipynb #034feec6
 def is_whole(

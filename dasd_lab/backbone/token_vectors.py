@@ -125,13 +125,8 @@ def cut_tokenizer(
     "Keep only the tokens that occur in some captions; other tokens become unknown"
     library = tokenizer.tokenizer
     unknown = unknown_piece(library)
-    ids = set(used_pieces(tokenizer, captions))
-    for name in tokenizer.names:
-        special = library.token_to_id(name) if name else None
-        if special is not None:
-            ids.add(special)
-    if unknown is not None:
-        ids.add(unknown)
+    special = {library.token_to_id(name) for name in tokenizer.names if name} | {unknown}
+    ids = (special - {None}) | set(used_pieces(tokenizer, captions))
     if tokenizer.places is not None:
         ids &= set(tokenizer.places)
     kept = sorted(ids)
@@ -218,18 +213,14 @@ def _learned(
     trainer = trainers.BpeTrainer(vocab_size=2 * most, min_frequency=2, show_progress=False, special_tokens=[])
     trained.train_from_iterator(captions, trainer)
     learned = json.loads(trained.to_str())["model"]
-    vocab = model["vocab"]
-    size = tokenizer.get_vocab_size()
-    letters = sorted(token for token in learned["vocab"] if len(token) == 1 and token not in vocab)
-    new = letters[:most]
-    vocab |= {letter: size + i for i, letter in enumerate(new)}
-    unknown = set(letters)
+    vocab, size = model["vocab"], tokenizer.get_vocab_size()
+    unknown = sorted(token for token in learned["vocab"] if len(token) == 1 and token not in vocab)
+    vocab |= {letter: size + i for i, letter in enumerate(unknown[:most])}
+    new = len(unknown[:most])
     for pair in learned["merges"]:
         token = "".join(pair)
-        if len(new) == most:
-            break
-        if token not in vocab and all(part in vocab for part in pair) and unknown & set(token):
-            vocab[token] = size + len(new)
-            new.append(token)
+        if new < most and token not in vocab and vocab.keys() >= set(pair) and set(unknown) & set(token):
+            vocab[token] = size + new
+            new += 1
             model["merges"].append(pair)
     return Tokenizer.from_str(json.dumps(content))

@@ -4,10 +4,9 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'in_batches', 'captions_in_batches', 'one_ahead', 'Backbone', 'driving_error', 'verified', 'build_open_clip',
-           'build', 'load_weights', 'finite', 'packaged_tensors', 'low_rank', 'changed', 'reduce_changes',
-           'own_tensors', 'with_packaged', 'packaged_tokenizer', 'checksum_of', 'save_backbone', 'external_references',
-           'BackboneManifest', 'listed_languages', 'load_backbone', 'saved_tensors', 'saved_towers', 'fingerprint',
-           'check_backbone']
+           'build', 'load_weights', 'finite', 'low_rank', 'changed', 'reduce_changes', 'own_tensors', 'with_packaged',
+           'packaged_tokenizer', 'checksum_of', 'save_backbone', 'external_references', 'BackboneManifest',
+           'listed_languages', 'load_backbone', 'saved_tensors', 'saved_towers', 'fingerprint', 'check_backbone']
 
 # %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #0d3cbea5
 import hashlib
@@ -56,12 +55,7 @@ def captions_in_batches(
     progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
 ) -> Tensor:  # [len(captions), width] float32 on the CPU
     "Encode captions batch by batch, sorted by length; rows are in the order of the captions"
-    expect(
-        not isinstance(captions, str),
-        f"the single string {captions[:40]!r}",
-        "a list of captions",
-        f"Write [{captions[:12]!r}…].",
-    )
+    expect(not isinstance(captions, str), f"the text {captions[:40]!r}", "a list of captions", "Put it into a list.")
     order = sorted(range(len(captions)), key=lambda i: len(captions[i]))
     rows = in_batches(encode, [captions[i] for i in order], width, batch_size, progress)
     return rows[torch.tensor(order, dtype=torch.long).argsort()]
@@ -402,22 +396,14 @@ def verified(
     backbone: Backbone,  # any backbone
 ) -> Backbone:  # the same backbone
     "Reject a backbone whose blocks do not reproduce its text features, or with another model's tokenizer"
-    n_vectors = len(backbone.text.embedding.weight)
-    expect(
-        n_vectors >= len(backbone.tokenizer),
-        f"a tokenizer with {len(backbone.tokenizer):,} tokens for {n_vectors:,} token vectors",
-        "the tokenizer of the tower",
-        "Use the tokenizer that belongs to these weights.",
-    )
+    n_vectors, n_tokens = len(backbone.text.embedding.weight), len(backbone.tokenizer)
+    given = f"a tokenizer with {n_tokens:,} tokens for {n_vectors:,} token vectors"
+    expect(n_vectors >= n_tokens, given, "the tokenizer of the tower", "Use the one that belongs to these weights.")
     tolerance = 1e-3 if backbone.dtype == torch.float32 else 0.1
     error = driving_error(backbone)
-    expect(
-        error <= tolerance,
-        f"a {type(backbone.text).__name__} of {backbone.name or backbone.kind} whose blocks miss its own text "
-        f"features by {error:.2g} standard deviations",
-        f"at most {tolerance:g}",
-        "This kind of tower needs its own subclass of TextTower; see `backbone.text_towers`.",
-    )
+    given = f"{backbone.name or backbone.kind}, whose blocks miss its own text features by {error:.2g} deviations"
+    step = f"Write a subclass of TextTower in place of {type(backbone.text).__name__}; see `backbone.text_towers`."
+    expect(error <= tolerance, given, f"at most {tolerance:g}", step)
     return backbone
 
 # %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #a83b205e
@@ -471,13 +457,6 @@ def finite(
     return model
 
 # %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #490e042e
-def packaged_tensors(
-    clip: Any,  # both towers
-) -> dict[str, Tensor]:  # tensor name → tensor
-    "Tensors that installed packages hold, for towers that were built on them; else none"
-    return clip.packaged_state() if hasattr(clip, "packaged_state") else {}
-
-
 def _factor_names(name: str) -> tuple[str, str]:
     "Names of the factors of the change of a packaged matrix"
     return f"{name}.change_left", f"{name}.change_right"
@@ -509,7 +488,7 @@ def reduce_changes(
 ) -> None:
     "Reduce what training changed in packaged matrices to a low rank, so that it can be kept in few bytes"
     clip = backbone.clip
-    packaged = packaged_tensors(clip)
+    packaged = clip.packaged_state() if hasattr(clip, "packaged_state") else {}
     clip.changes = {}
     for name, p in clip.named_parameters():
         known = packaged.get(name)
@@ -523,7 +502,7 @@ def own_tensors(
     clip: Any,  # both towers
 ) -> dict[str, Tensor]:  # tensor name → tensor
     "The weights of two towers without those that installed packages hold; changes of low rank as their factors"
-    packaged = packaged_tensors(clip)
+    packaged = clip.packaged_state() if hasattr(clip, "packaged_state") else {}
     own = {}
     for name, tensor in clip.state_dict().items():
         factors = getattr(clip, "changes", {}).get(name)
@@ -539,7 +518,7 @@ def with_packaged(
     own: Mapping[str, Tensor],  # from `own_tensors`
 ) -> dict[str, Tensor]:  # every tensor of the towers
     "The weights of two towers, from installed packages and from what is kept beside them"
-    whole = dict(packaged_tensors(clip))
+    whole = dict(clip.packaged_state()) if hasattr(clip, "packaged_state") else {}
     kept = dict(own)
     changes = {}
     for name in whole:
@@ -567,8 +546,7 @@ def checksum_of(
     "A checksum of named weights in float32"
     digest = hashlib.sha256()
     for name, weight in sorted(tensors.items()):
-        digest.update(name.encode())
-        digest.update(weight.detach().float().cpu().numpy().tobytes())
+        digest.update(name.encode() + weight.detach().float().cpu().numpy().tobytes())
     return digest.hexdigest()[:16]
 
 

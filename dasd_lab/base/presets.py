@@ -15,6 +15,7 @@ import typing
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from fnmatch import fnmatchcase
 from importlib.resources import files
 from pathlib import Path
 from textwrap import shorten
@@ -284,19 +285,14 @@ def leaves(
     return result or {prefix: data}
 
 
-def _covers(pattern: list[str], name: list[str]) -> bool:
-    "Whether a pattern with `*` names a setting or a part that contains it"
-    return len(pattern) <= len(name) and all(part in ("*", n) for part, n in zip(pattern, name))
-
-
 def provenance(
     preset: dict,  # plain data with `sources`
 ) -> dict[str, str]:  # dotted setting → source; '' if none is recorded
     "Source of every setting"
-    sources = [(pattern.split("."), source) for pattern, source in preset.get("sources", {}).items()]
-    sources.sort(key=lambda item: (len(item[0]), -item[0].count("*")))  # the most specific pattern last
+    # the most specific pattern last; a pattern also names what the part contains
+    sources = sorted(preset.get("sources", {}).items(), key=lambda item: (item[0].count("."), -item[0].count("*")))
     result = {}
     for name in leaves({key: value for key, value in preset.items() if key != "sources"}):
-        matches = [source for pattern, source in sources if _covers(pattern, name.split("."))]
+        matches = [source for pattern, source in sources if fnmatchcase(f"{name}.", f"{pattern}.*")]
         result[name] = matches[-1] if matches else ""
     return result

@@ -16,7 +16,6 @@ import psutil
 import torch
 from torch import nn
 
-from ..backbone.image_networks import image_network_config
 from ..backbone.languages import TowerLanguages, tower_languages
 from ..backbone.open_clip import offline_config, registry_config
 from ..backbone.text_towers import TextTower
@@ -78,7 +77,7 @@ def tower_config(
         manifest = checked(BackboneManifest, read_manifest(folder, "backbone"), str(folder))
         return TowerConfig(manifest.get("tower", "open_clip"), manifest["model_cfg"], listed_languages(manifest))
     if choice.timm:
-        return TowerConfig("image_network", image_network_config(choice.timm))
+        return TowerConfig("image_network", dict(timm=choice.timm))
     cfg, kind = offline_config(registry_config(choice.open_clip))
     return TowerConfig(kind, cfg)
 
