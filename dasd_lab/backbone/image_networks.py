@@ -11,7 +11,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import timm
 import torch
 from torch import Tensor, nn
 
