@@ -102,7 +102,11 @@ class Made:
 
     def memory(self) -> dict:  # bytes
         m, batch = self.method, self.batch()
-        kept = kept_bytes(lambda: m.training_features(batch)["target_features"].sum(), m)
+
+        def loss():
+            return m.training_features(batch)["target_features"].sum()
+
+        kept = kept_bytes(loss, m)
         return state_bytes(m) | dict(batch=kept, trained=sum(x.numel() for x in m.parameters() if x.requires_grad))
 
 
