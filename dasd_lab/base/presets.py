@@ -228,26 +228,6 @@ def vary(
     return result
 
 # %% ../../nbs/00_base/10_presets.ipynb #a98b7237
-def _load(name: str, parents: tuple[str, ...]) -> dict:  # `parents`: files of the presets that build on this one
-    "A preset merged with its base"
-    path = Path(name) if str(name).endswith(".json") else PRESET_FOLDER / f"{name}.json"
-    if not path.is_file():
-        next_step = "`dasd-lab train NAME --dry-run` shows what a preset trains."
-        raise unknown_name("no preset", name, list_presets(), next_step, "a name or the path of a JSON file")
-    content = read_preset(path)
-    file = str(path.resolve())
-    expect(file not in parents, f"{name!r} as a base of itself", "bases without a cycle", "Correct `base`.")
-    base_name = content.pop("base", None)
-    names = {key.split(".")[0] if base_name else key for key in content}
-    expect(names <= KEYS.keys(), f"{name}: {sorted(names - KEYS.keys())}", f"some of {list(KEYS)}", "Correct it.")
-    if base_name is None:
-        return content
-    if base_name.endswith(".json"):
-        base_name = str(path.resolve().parent / base_name)
-    base = _load(base_name, (*parents, file))
-    return vary(base, content | dict(sources=base.get("sources", {}) | content.get("sources", {})))
-
-
 def required(
     preset: dict,  # plain data
     name: str,  # of a setting
@@ -264,9 +244,25 @@ def required(
 
 def load_preset(
     name: str,  # a preset's name, or the path of a JSON file
+    parents: tuple[str, ...] = (),  # files of the presets that build on this one
 ) -> dict:  # merged with its base
     "Load a preset as plain data"
-    return _typed(_load(name, ()), str(name))
+    path = Path(name) if str(name).endswith(".json") else PRESET_FOLDER / f"{name}.json"
+    if not path.is_file():
+        next_step = "`dasd-lab train NAME --dry-run` shows what a preset trains."
+        raise unknown_name("no preset", name, list_presets(), next_step, "a name or the path of a JSON file")
+    content = read_preset(path)
+    file = str(path.resolve())
+    expect(file not in parents, f"{name!r} as a base of itself", "bases without a cycle", "Correct `base`.")
+    base_name = content.pop("base", None)
+    names = {key.split(".")[0] if base_name else key for key in content}
+    expect(names <= KEYS.keys(), f"{name}: {sorted(names - KEYS.keys())}", f"some of {list(KEYS)}", "Correct it.")
+    if base_name is None:
+        return content
+    if base_name.endswith(".json"):
+        base_name = str(path.resolve().parent / base_name)
+    base = load_preset(base_name, (*parents, file))
+    return vary(base, content | dict(sources=base.get("sources", {}) | content.get("sources", {})))
 
 # %% ../../nbs/00_base/10_presets.ipynb #ab974546
 def leaves(
