@@ -82,6 +82,7 @@ def straight(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_processes_that_encode_at_once_make_the_same_store(straight, tmp_path):
     shares = [process(encode, tmp_path / "store", rank=r, world_size=3) for r in range(3)]
     for share in shares:

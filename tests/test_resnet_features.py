@@ -21,6 +21,7 @@ from dasd_lab.training.recipes import BackboneChoice, published_backbone, train
 from dasd_lab.training.runs import Keeping
 
 
+@pytest.mark.slow
 def test_the_real_network_over_ten_crops_of_448_pixels(tmp_path):
     "2,048 numbers an image: the mean over crops of the average of the last stage, of which one crop is computed apart"
     torch.manual_seed(0)
@@ -65,6 +66,7 @@ def backbone(tmp_path):
     return image_network_backbone("resnet10t", tmp_path, crop_size=32, resize=36)
 
 
+@pytest.mark.slow
 def test_smalr_trains_on_stored_features(backbone, tmp_path):
     "Images alone are stored; a run opens again with its network"
     out = tmp_path / "run"
