@@ -1,12 +1,13 @@
 """Cross-lingual image retrieval with generated adapters: the front door, whose names are loaded when they are used
 
-```python
-from dasd_lab import Gallery, load
+A first search, with a shipped model, a run's folder or a published one; in a notebook it shows pictures::
 
-model = load("photographs")  # or a run's folder, or a published model
-gallery = Gallery(model).add("~/Pictures")
-gallery.search("zwei Hunde im Schnee", k=6)  # shows pictures in a notebook
-```"""
+    from dasd_lab import Gallery, load
+
+    model = load("photographs")
+    gallery = Gallery(model).add("~/Pictures")
+    gallery.search("zwei Hunde im Schnee", k=6)
+"""
 
 from importlib import import_module
 

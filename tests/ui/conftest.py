@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from urllib.request import Request, urlopen
 
+import nbformat
 import pytest
 from PIL import Image
 
@@ -79,18 +80,20 @@ class Server:
             start_new_session=True,
         )
 
-    @property
-    def running(self) -> bool:
-        return self.child.poll() is None
-
-    def start_error(self) -> RuntimeError:
-        "Stop the server; an error with the end of its log"
+    def wait_for(self, pattern: str) -> re.Match:
+        "The first match in the log; an error with its end if the server ends or takes too long"
+        deadline = time.monotonic() + START_TIMEOUT
+        while time.monotonic() < deadline and self.child.poll() is None:
+            match = re.search(pattern, self.log.read_text())
+            if match:
+                return match
+            time.sleep(0.2)
         self.stop()
-        return RuntimeError(f"the server did not start:\n{self.log.read_text()[-3000:]}")
+        raise RuntimeError(f"the server did not start:\n{self.log.read_text()[-3000:]}")
 
     def stop(self):
         "Stop the server, which stops its kernels"
-        if not self.running:
+        if self.child.poll() is not None:
             return
         os.killpg(self.child.pid, signal.SIGTERM)
         try:
@@ -128,17 +131,8 @@ class Lab(Server):
             DASD_LAB_WORLD="pictograms",
             **environment,
         )
-        self.url, self.token = self._wait_for_address()
-
-    def _wait_for_address(self) -> tuple[str, str]:
-        "The address and the token in the log"
-        deadline = time.monotonic() + START_TIMEOUT
-        while time.monotonic() < deadline and self.running:
-            match = re.search(r"http://127\.0\.0\.1:(\d+)/\S*\?token=(\w+)", self.log.read_text())
-            if match:
-                return f"http://127.0.0.1:{match[1]}/", match[2]
-            time.sleep(0.2)
-        raise self.start_error()
+        port, self.token = self.wait_for(r"http://127\.0\.0\.1:(\d+)/\S*\?token=(\w+)").groups()
+        self.url = f"http://127.0.0.1:{port}/"
 
     def end_kernels(self):
         "Shut down all kernels"
@@ -157,17 +151,7 @@ class Web(Server):
         port = free_port()
         super().__init__(home, "app", "--port", str(port), "--", "--no-browser", **environment)
         self.home = f"http://127.0.0.1:{port}/"
-        self.url = self._wait_for_link()
-
-    def _wait_for_link(self) -> str:
-        "The link with the access token, which is printed when the page opens quickly"
-        deadline = time.monotonic() + START_TIMEOUT
-        while time.monotonic() < deadline and self.running:
-            match = re.search(rf"{re.escape(self.home)}\?token=\S+", self.log.read_text())
-            if match:
-                return match[0]
-            time.sleep(0.2)
-        raise self.start_error()
+        self.url = self.wait_for(rf"{re.escape(self.home)}\?token=\S+")[0]
 
 
 @pytest.fixture(scope="session")
@@ -181,6 +165,17 @@ def browser():
         b = p.chromium.launch(executable_path=executable, args=FLAGS)
         yield b
         b.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    "A test fails if its page wrote an error to the console or asked another host for something"
+    result = yield
+    page = getattr(item, "funcargs", {}).get("page")
+    if page:
+        assert not page.problems, page.problems
+        assert not page.outside, page.outside
+    return result
 
 
 def watched(page):
@@ -375,6 +370,13 @@ DARK = "() => window.jupyterapp.commands.execute('apputils:change-theme', {theme
 NO_OUTPUTS = "() => window.jupyterapp.commands.execute('editmenu:clear-all')"
 
 
+def fits(page, selector: str = "html") -> bool:
+    "Nothing in an element is wider than it"
+    return page.evaluate(
+        "s => { const e = document.querySelector(s); return e.scrollWidth <= e.clientWidth + 1 }", selector
+    )
+
+
 def run_notebook(page, path: str, dark: bool = False):
     "Open a notebook in JupyterLab, clear its outputs, and run all cells"
     if dark:
@@ -386,6 +388,16 @@ def run_notebook(page, path: str, dark: bool = False):
     page.evaluate(RUN)
     page.wait_for_function(IDLE)
     page.set_default_timeout(180_000)
+
+
+def run_cell(lab, page, source: str, dark: bool = False):
+    "Run a notebook with a single cell"
+    nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
+    nb.metadata["kernelspec"] = dict(name="python3", display_name="Python 3", language="python")
+    nbformat.write(nb, lab.notebooks / "one_cell.ipynb")
+    run_notebook(page, "one_cell.ipynb", dark)
+    errors = page.evaluate(STATE)["errors"]
+    assert not errors, errors
 
 
 def open_guide(page, name: str, dark: bool = False):

@@ -78,8 +78,6 @@ def test_ask_in_jupyterlab(lab, page):
     assert "only the first 1,000" in root.locator(".dl-ask .dl-message").first.inner_text()
     search_in_three_scripts(page, root, "ask_lab")
     explain_the_second_hit(page, root, "ask_lab")
-    assert not page.outside, page.outside
-    assert not page.problems, page.problems
 
 
 def test_ask_on_the_web_page(web, page):
@@ -89,5 +87,3 @@ def test_ask_on_the_web_page(web, page):
     search(page.locator("body"), "Quantencomputer Aktienkurs", "Deutsch")
     assert "quantencomputer" in page.locator(".dl-ask .dl-answer .dl-message").first.inner_text().lower()
     shoot(page, "ask_web_doubt")
-    assert not page.outside, page.outside
-    assert not page.problems, page.problems

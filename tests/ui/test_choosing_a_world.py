@@ -39,8 +39,6 @@ def test_a_switch_changes_all_explorers(web, page):
     page.locator(".dl-adapters .dl-grid img").first.wait_for()
     page.locator(".dl-app .lm-TabBar-tab", has_text="Ask").first.click()
     ask(page, "zwei Hunde", "test-")
-    assert not page.problems, page.problems
-    assert not page.outside, page.outside
 
 
 def test_slots_open_on_photographs(web, page):
@@ -57,7 +55,6 @@ def test_slots_open_on_photographs(web, page):
     box.press("Enter")
     page.wait_for_function("() => document.querySelector('.dl-slots img.dl-large').alt.includes('.png')")
     shoot(page, "slots_photographs")
-    assert not page.problems, page.problems
 
 
 def test_a_folder_that_is_not_there(web, page):

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pandas as pd
 import pytest
-from conftest import shoot, violations
+from conftest import COLOURS, shoot, violations, watched
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from served import draw, make, picture, serving
@@ -64,50 +64,26 @@ VIOLATIONS = """addEventListener('securitypolicyviolation', e =>
 READY = "#status:not(:empty), #hits > li, #message:not(:empty), #token:not([hidden])"
 
 
-class Visitor:
-    "Opens pages in a language and on a device, and notes errors and requests to other hosts"
+@pytest.fixture
+def visit(browser, request):
+    "Opens pages in a language and on a device; none may write to the console or load from elsewhere"
+    pages = []
 
-    def __init__(self, browser):
-        self.browser = browser
-        self.contexts = []
-        self.problems = []
-        self.outside = []
-
-    def __call__(self, url, locale="en-US", viewport=DESK, expected=(), **device):
-        context = self.browser.new_context(locale=locale, viewport=viewport, **device)
-        context.set_default_timeout(120_000)
+    def opened(url, locale="en-US", viewport=DESK, expected="nothing", **device):
+        context = browser.new_context(locale=locale, viewport=viewport, **device)
         context.add_init_script(VIOLATIONS)
-        self.contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: self.note_message(message, expected))
-        page.on("pageerror", lambda error: self.problems.append(str(error)))
-        page.on("request", self.note_request)
+        page = watched(context.new_page())
+        pages.append((page, expected))
         page.goto(url)
         page.locator(READY).first.wait_for()
         return page
 
-    def note_message(self, message, expected):
-        if message.type in ("error", "warning") and not any(text in message.text for text in expected):
-            self.problems.append(message.text)
-
-    def note_request(self, request):
-        if re.match("https?:|wss?:", request.url) and urlsplit(request.url).hostname != "127.0.0.1":
-            self.outside.append(request.url)
-
-    def close(self, name: str):
-        for page in self.contexts[0].pages if self.contexts else ():
-            shoot(page, "page_" + re.sub("[^A-Za-z0-9]+", "_", name).strip("_"))
-        for context in self.contexts:
-            context.close()
-        assert not self.problems and not self.outside, (self.problems, self.outside)
-
-
-@pytest.fixture
-def visit(browser, request):
-    "Opens pages; none may write to the console, load from elsewhere or violate its policy"
-    visitor = Visitor(browser)
-    yield visitor
-    visitor.close(request.node.name)
+    yield opened
+    shoot(pages[0][0], "page_" + re.sub("[^A-Za-z0-9]+", "_", request.node.name).strip("_"))
+    for page, expected in pages:
+        page.context.close()
+        assert not page.outside, page.outside
+        assert all(expected in problem for problem in page.problems), page.problems
 
 
 def shown(p, first: str | None = None) -> list[str]:
@@ -142,32 +118,17 @@ def box(locator) -> dict:
     return locator.bounding_box()
 
 
-TRAITS = """() => {
-  const named = e => e.getAttribute('aria-label') || [...(e.labels ?? [])].map(l => l.textContent).join(' ')
-    || (e.matches('input, select, textarea') ? '' : e.textContent.trim()
-      || [...e.querySelectorAll('img')].map(i => i.alt).join(' '))
-  const alternative = e => e.hasAttribute('alt') ? e.alt || '(decoration)' : ''
-  const controls = document.querySelectorAll('input, select, textarea, button, a, summary, img')
-  return [...controls].filter(e => e.checkVisibility()).map(e => {
-    const r = e.getBoundingClientRect()
-    return {
-      tag: e.localName, id: e.id || e.name || e.className, type: e.type,
-      w: r.width, h: r.height, left: r.left, right: r.right,
-      name: (e.localName === 'img' ? alternative(e) : named(e)).trim(),
-    }
-  })
-}"""
+# controls that a thumb would miss, or that are partly outside the window
+SMALL = """least => [...document.querySelectorAll('input, select, textarea, button, a, summary')].filter(e => {
+  const r = e.getBoundingClientRect()
+  return e.checkVisibility() && (r.width < least || r.height < least || r.left < -1 || r.right > innerWidth + 1)
+}).map(e => e.outerHTML.slice(0, 120))"""
 
 
-def sound(page, touch=False):
-    "Every control has a name and is within the window; on a phone it is large enough for a thumb"
-    width = page.evaluate("innerWidth")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    for control in page.evaluate(TRAITS):
-        assert control["name"], control
-        assert control["left"] >= -1 and control["right"] <= width + 1, control
-        if touch and control["tag"] != "img":
-            assert control["h"] >= 40 and control["w"] >= 40, control
+def sound(page, least: int = 0):
+    "Nothing is wider than the window, and every control has at least so many pixels"
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert not page.evaluate(SMALL, least)
 
 
 QUERIES = {
@@ -211,26 +172,6 @@ def test_an_arabic_query_on_an_english_page(at, visit):
     assert where(p)["lang"] == "en"
 
 
-LOW_CONTRAST = """() => {
-  const light = c => {
-    const [r, g, b] = c.match(/[\\d.]+/g).map(x => (x /= 255) <= .03928 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4)
-    return .2126 * r + .7152 * g + .0722 * b
-  }
-  const ground = e => {
-    for (; e; e = e.parentElement) {
-      const c = getComputedStyle(e).backgroundColor
-      if (!/, 0\\)$|transparent/.test(c)) return c
-    }
-    return getComputedStyle(document.body).backgroundColor
-  }
-  const hasText = e => e.checkVisibility() && [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim())
-  return [...document.querySelectorAll('body *')].filter(hasText).map(e => {
-    const [a, b] = [light(getComputedStyle(e).color), light(ground(e))].sort((x, y) => y - x)
-    return [e.localName, e.id || e.className, e.textContent.slice(0, 30), (a + .05) / (b + .05)]
-  }).filter(x => x[3] < 4.5)
-}"""
-
-
 BY = dict(
     en="Search by image",
     de="Mit Bild suchen",
@@ -263,11 +204,11 @@ def test_a_phone(at, visit, locale, dark):
     p = visit(at + "?q=rot&like=blue-00.png", locale, PHONE, color_scheme=scheme, has_touch=True)
     shown(p)
     p.locator("#filters summary").click()
-    sound(p, touch=True)
+    sound(p, 40)
     assert p.locator("#by").inner_text() == BY[locale[:2]]
     p.locator(".hit").first.click()
     p.locator("#facts tr").first.wait_for()
-    sound(p, touch=True)
+    sound(p, 40)
     is_rtl = locale[:2] == "ar"
     edges = p.locator("#facts td bdi").evaluate_all(
         "(all, side) => all.map(b => Math.round(b.getBoundingClientRect()[side]))", "right" if is_rtl else "left"
@@ -276,17 +217,16 @@ def test_a_phone(at, visit, locale, dark):
     name = box(p.locator("#name"))
     assert (name["x"] + name["width"] / 2 > 180) == is_rtl
     assert box(p.locator("#one"))["width"] <= 360
-    low = p.evaluate(LOW_CONTRAST)
+    low = violations(p, None, COLOURS)
     assert not low, low
     background = p.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, re.findall(r"\d+", background)[:3])) < 200) == dark
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("locale", ["en-GB", "ar-EG"])
+@pytest.mark.parametrize("locale,scheme", [("en-GB", "light"), ("ar-EG", "dark")])
 def test_axe_finds_no_violation(at, visit, locale, scheme):
     "The start, results with open filters, no result, an image, and an error"
-    p = visit(at, locale, color_scheme=scheme, expected=["status of 400"])
+    p = visit(at, locale, color_scheme=scheme, expected="status of 400")
     found = dict(start=violations(p))
     ask(p, "rot", "red-00.png")
     p.locator("#filters summary").click()
@@ -352,25 +292,6 @@ def test_by_image_and_text(at, kept, visit):
     p.locator("#chip").wait_for()
     p.go_back()
     shown(p, "green-02.png")  # the upload is still there
-
-
-GIVE = """([bytes, event]) => {
-  const data = new DataTransfer()
-  data.items.add(new File([new Uint8Array(bytes)], 'x.png', {type: 'image/png'}))
-  const options = {bubbles: true, cancelable: true}
-  document.body.dispatchEvent(event === 'paste'
-    ? new ClipboardEvent('paste', {clipboardData: data, ...options})
-    : new DragEvent(event, {dataTransfer: data, ...options}))
-}"""
-
-
-GIVE_SVG = """() => {
-  const data = new DataTransfer()
-  const rect = '<rect width="20" height="20" fill="lime"/>'
-  const svg = '<svg xmlns="http://www.w3.org/2000/svg" width="20" height="20">' + rect + '</svg>'
-  data.items.add(new File([svg], 'x.svg', {type: 'image/svg+xml'}))
-  document.body.dispatchEvent(new DragEvent('drop', {dataTransfer: data, bubbles: true, cancelable: true}))
-}"""
 
 
 def hold(route):
@@ -485,7 +406,7 @@ def test_filters(at, kept, visit):
 
 
 def test_messages_of_errors(at, visit):
-    p = visit(at + '?q=rot&where={"nope":1}', "de-DE", expected=["status of 400"])
+    p = visit(at + '?q=rot&where={"nope":1}', "de-DE", expected="status of 400")
     message = p.locator("#message").inner_text()
     assert message.startswith("Das ist nicht möglich.")
     assert "a filter on 'nope'" in message and "Expected: one of" in message
@@ -516,7 +437,7 @@ def test_a_new_search_cancels_the_current_one(at, visit):
 
 def test_adding_changing_and_removing(served, visit):
     port, gallery = served(may_write=True)
-    p = visit(f"http://127.0.0.1:{port}/", expected=["status of 400"])
+    p = visit(f"http://127.0.0.1:{port}/", expected="status of 400")
     assert p.locator("#size").inner_text() == "60 images"
     broken = dict(name="<b>bad</b>.png", mimeType="image/png", buffer=b"no")
     p.locator("#added").set_input_files([png("red", 40, size=(30, 20)), broken, png("green", 41, size=(30, 20))])
@@ -550,11 +471,12 @@ def test_adding_changing_and_removing(served, visit):
     p.locator("#one").wait_for(state="hidden")
     p.locator("#status", has_text="Removed: \u2068uploads").wait_for()
     assert id not in gallery and len(gallery) == 61 and p.locator(f'#hits > li[data-id="{id}"]').count() == 0
+    assert p.evaluate("document.activeElement.closest('li')?.dataset.id") in gallery  # the focus is on its neighbour
 
 
 def test_the_token(served, visit):
     port, _ = served(token=TOKEN)
-    p = visit(f"http://127.0.0.1:{port}/?q=rot", expected=["status of 401"])
+    p = visit(f"http://127.0.0.1:{port}/?q=rot", expected="status of 401")
     assert p.locator("#token").is_visible() and not p.locator("#ask").is_visible()
     sound(p)
     p.locator("#known").fill("wrong")
@@ -572,61 +494,6 @@ def test_the_token(served, visit):
     p.locator("#q").fill("blau")
     p.locator("#q").press("Enter")
     p.locator("#token").wait_for()  # the cookie has expired
-
-
-class Keyboard:
-    "A page that is used with the keyboard"
-
-    def __init__(self, page):
-        self.page = page
-
-    def focused(self):
-        "Id of the image or control that has the focus"
-        return self.page.evaluate("document.activeElement.closest('li')?.dataset.id ?? document.activeElement.id")
-
-    def press(self, selector):
-        self.page.locator(selector).focus()
-        self.page.keyboard.press("Enter")
-
-    def open(self, id):
-        self.press(f'#hits > li[data-id="{id}"] .hit')
-
-    def remove(self, id):
-        self.open(id)
-        self.press("#remove")
-        self.press("#yes")
-        self.page.locator("#one").wait_for(state="hidden")
-        self.page.locator("#status", has_text=f"\u2068{id}\u2069").wait_for()
-
-
-def test_the_keyboard_focus_after_each_action(served, visit):
-    "It stays near where it was; and no image is skipped when pages follow a removal"
-    port, gallery = served(may_write=True)
-    gallery.update(["red-01.png"], description="a red field")
-    p = visit(f"http://127.0.0.1:{port}/?q=rot", "ar-EG")
-    keyboard = Keyboard(p)
-    first = shown(p, "red-00.png")
-    alts = [p.locator(f'li[data-id="red-{i}.png"] img').get_attribute("alt") for i in ("00", "01")]
-    assert alts == ["red-00.png", "a red field"]
-    for i in (0, 5):
-        keyboard.remove(first[i])
-        assert keyboard.focused() == first[i + 1]
-    expected = gallery.search("rot", "de", k=58).ids
-    keyboard.press("#more")
-    p.locator("#hits > li").nth(45).wait_for()
-    assert shown(p) == expected[:46] and keyboard.focused() == expected[22]  # two were removed
-    keyboard.press("#more")
-    p.locator("#hits > li").nth(57).wait_for()
-    assert shown(p) == expected and keyboard.focused() == expected[46]
-    keyboard.remove(expected[-1])
-    assert keyboard.focused() == expected[-2]
-    keyboard.open("blue-03.png")
-    p.locator("#one[open]").wait_for()
-    keyboard.press("#similar")
-    shown(p, "blue-03.png")
-    assert keyboard.focused() == "status"
-    p.keyboard.press("Tab")
-    assert keyboard.focused() == "blue-03.png"
 
 
 def test_nothing_of_the_data_is_read_as_html(visit, served):

@@ -1,7 +1,7 @@
 """The Words explorer in JupyterLab with a dark theme: scripts, rankings, keyboard, and a narrow page"""
 
 import pytest
-from conftest import open_guide, settle, shoot
+from conftest import fits, open_guide, settle, shoot
 
 from dasd_lab.explore.workbench import SHIPPED
 from dasd_lab.runs.shipped import shipped_run
@@ -105,7 +105,4 @@ def test_words_in_jupyterlab(lab, page):
     shoot(page, "words_rankings")
     page.set_viewport_size(dict(width=1024, height=800))
     settle(page, 500)
-    fits = "() => { const p = document.querySelector('.dl-shared-words'); return p.scrollWidth <= p.clientWidth + 1 }"
-    assert page.evaluate(fits)
-    assert not page.outside, page.outside
-    assert not page.problems, page.problems
+    assert fits(page, ".dl-shared-words")

@@ -1,7 +1,7 @@
 """The Slots explorer in JupyterLab: typing, mouse, keyboard, and a narrow page"""
 
 import pytest
-from conftest import open_guide, settle, shoot
+from conftest import fits, open_guide, settle, shoot
 
 from dasd_lab.explore.workbench import SHIPPED
 from dasd_lab.runs.shipped import shipped_run
@@ -86,7 +86,4 @@ def test_slots_in_jupyterlab(lab, page):
     shoot(page, "slots_lab")
     page.set_viewport_size(dict(width=1024, height=800))
     settle(page, 500)
-    fits = "() => { const p = document.querySelector('.dl-slots'); return p.scrollWidth <= p.clientWidth + 1 }"
-    assert page.evaluate(fits)
-    assert not page.outside, page.outside
-    assert not page.problems, page.problems
+    assert fits(page, ".dl-slots")

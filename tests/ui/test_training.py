@@ -3,9 +3,8 @@
 import json
 import re
 
-import nbformat
 import pytest
-from conftest import STATE, run_notebook, settle, shoot
+from conftest import fits, run_cell, settle, shoot
 
 from dasd_lab.corpora.own.parallel import FAULTS
 
@@ -45,18 +44,13 @@ TEXT = "\n".join(
         *LINES[30:],
     ]
 )
-WIDTHS = "() => { const p = document.querySelector('.dl-training'); return [p.scrollWidth, p.clientWidth] }"
 
 
 @pytest.fixture
 def panel(lab, page, tmp_path):
     "The page of a notebook that shows the panel"
     source = f"from dasd_lab.explore.training.panel import Train\nTrain(runs={str(tmp_path / 'runs')!r})"
-    nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
-    nb.metadata["kernelspec"] = dict(name="python3", display_name="Python 3", language="python")
-    nbformat.write(nb, lab.notebooks / "short_training.ipynb")
-    run_notebook(page, "short_training.ipynb")
-    assert not page.evaluate(STATE)["errors"]
+    run_cell(lab, page, source)
     page.locator(".dl-training").wait_for(timeout=300_000)
     page.set_default_timeout(180_000)
     return page
@@ -119,8 +113,7 @@ def check_width(page, width: int):
         page.locator(f".dl-training .{name}").first.scroll_into_view_if_needed()
         settle(page)
         shoot(page, f"training_{width}_{name}")
-    content, visible = page.evaluate(WIDTHS)
-    assert content <= visible + 2
+    assert fits(page, ".dl-training")
 
 
 def test_a_language_is_added(panel, tmp_path):
@@ -137,5 +130,3 @@ def test_a_language_is_added(panel, tmp_path):
     panel.evaluate("() => window.jupyterapp.commands.execute('application:toggle-left-area')")
     panel.evaluate("() => window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})")
     check_width(panel, 1024)
-    assert not panel.outside, panel.outside
-    assert not panel.problems, panel.problems
