@@ -22,7 +22,6 @@ import gc
 import statistics
 import sys
 import time
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -33,6 +32,7 @@ from measuring import arguments, in_turn, keep, ratio
 from plain_step import CONTEXT, PlainStep
 from train_step import LANGUAGES, TINY, caption_lengths, compared_preset, methods
 
+from dasd_lab.backbone.text_towers import computing
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.backbone.towers import build_clip
 from dasd_lab.training.graphs import Recorder
@@ -68,31 +68,19 @@ class Sizes:
 
 
 class PlainOnDevice(PlainStep):
-    "The plain step with its own image tower, in float32 or with autocast"
+    "The plain step in float32 or with autocast"
 
-    def __init__(self, method, rate: float, tower, precision: str):
+    def __init__(self, method, rate: float, precision: str):
         super().__init__(method, rate, adam={})
-        self.tower = tower
-        self.short = precision == "bf16"
+        self.precision = precision
 
-    def pictures(self, batch):
-        with torch.no_grad():
-            return self.tower(batch["pixels"])
+    def features(self, batch):
+        with computing(batch["ids"].device, self.precision):
+            return {name: x.float() for name, x in super().features(batch).items()}
 
-    def encoded(self, *given):
-        with self.autocast(given[0]):
-            return tuple(x.float() for x in super().encoded(*given))
-
-    def source(self, batch):
-        with self.autocast(batch["ids"]):
-            return super().source(batch).float()
-
-    def autocast(self, x):
-        return torch.autocast(x.device.type, torch.bfloat16) if self.short else nullcontext()
-
-    def run(self, batches: list[dict], n: int) -> None:
-        for i in range(n):
-            self(batches[i % len(batches)], i)
+    def run(self, batches: list[dict]) -> None:
+        for i, batch in enumerate(batches):
+            self(batch, i)
 
 
 class Ours:
@@ -187,17 +175,17 @@ def data_for(embed: int, s: Sizes, stage) -> CaptionBatches:
     return CaptionBatches(rows, pad, own, features, own, images, s.batch, bucket=stage.length_bucket)
 
 
-def plain_batches(data, backbone, cross_modal: bool, s: Sizes, device, n: int = 4) -> list[dict]:
+def plain_batches(data, backbone, cross_modal: bool, s: Sizes, device) -> list[dict]:
     "The same batches with English ids, and with images in the cross-modal stage"
     rng = np.random.default_rng(0)
+    images = torch.randn(s.batch, 3, s.pixels, s.pixels, device=device)  # of all batches
     found = []
-    for i in range(n):
-        b = {name: data(i)[name] for name in ("language", "ids", "end_index")}
+    for i in range(s.plain_steps):
+        b = {name: data(i)[name] for name in ("ids", "end_index")}
         b["source_ids"] = torch.from_numpy(rng.integers(4, len(backbone.text.embedding.weight), (s.batch, CONTEXT)))
         b["source_end"] = torch.from_numpy(rng.integers(6, 40, s.batch))
-        if cross_modal:
-            b["pixels"] = torch.randn(s.batch, 3, s.pixels, s.pixels)
-        found.append({k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in b.items()})
+        b = {name: rows.to(device) for name, rows in b.items()} | (dict(pixels=images) if cross_modal else {})
+        found.append(b | dict(language=data(i)["language"]))
     return found
 
 
@@ -219,23 +207,21 @@ def measure_stage(preset: dict, cfg, stage, s: Sizes, a) -> dict:
     device = torch.device(a.device)
     data = data_for(cfg.model_cfg["embed_dim"], s, stage)
     cross = stage.name == "cross_modal_alignment"
-    before = held(device)
-    tower = build_clip(cfg.model_cfg).visual.to(device).requires_grad_(False).eval() if cross else None
-    of_tower = held(device) - before
     plains, peaks, rows = {}, {}, []
     for precision in PRECISIONS:
-        others = held(device) - of_tower
-        method = methods(preset, cfg, s.used)[0].to(device)
-        plain = PlainOnDevice(method, stage.learning_rate, tower, precision)
+        others = held(device)
+        method = methods(preset, cfg, s.used)[0]
+        if cross:
+            method.backbone.clip.visual = build_clip(cfg.model_cfg).visual.eval()  # of its real size
+        plain = PlainOnDevice(method.to(device), stage.learning_rate, precision)
         batches = plain_batches(data, method.backbone, cross, s, device)
-        plains[precision] = partial(plain.run, batches, s.plain_steps)
+        plains[precision] = partial(plain.run, batches)
         plains[precision]()
         peaks[precision] = peak_above(others, device, plains[precision])
     for name in a.modes.split(";"):
-        runtime = Runtime(device=a.device, workers=a.workers, **MODES[name])
         method = methods(preset, cfg, s.used)[1]
-        ours = Ours(method, stage, data, runtime)
-        with compiled(method, runtime.compiled):
+        ours = Ours(method, stage, data, Runtime(device=a.device, workers=a.workers, **MODES[name]))
+        with compiled(method, ours.worker.runtime.compiled):
             rows.append(one_mode(name, ours, plains, s, a.rounds))
         print(f"{stage.name}: {rows[-1]}", file=sys.stderr, flush=True)
         del ours, method
