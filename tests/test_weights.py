@@ -132,16 +132,15 @@ def test_without_a_connection_it_says_what_to_do(entry, monkeypatch):
 
 def test_the_command_asks_and_fetches_once(entry, files, monkeypatch, capsys):
     hub = Hub(files)
+    answers = iter(("n\n", ""))  # "": the end of the input, Ctrl-D
     with serving(hub, monkeypatch):
         assert main(["weights", "get", "stand-in"]) == 1, "no terminal, no --yes"
         said = capsys.readouterr().err
-        assert "2 MB" in said and "--yes" in said and hub.fetched == []
-        for answer in ("n\n", ""):  # "": the end of the input, Ctrl-D
-            terminal = SimpleNamespace(isatty=lambda: True, readline=lambda answer=answer: answer)
-            monkeypatch.setattr("sys.stdin", terminal)
-            assert main(["weights", "get", "stand-in"]) == 0 and hub.fetched == []
-            assert "not fetched" in capsys.readouterr().err
-        assert main(["weights", "get", "stand-in", "--yes"]) == 0
-        assert capsys.readouterr().out.strip() == str(find_weights("stand-in"))
-        fetched = len(hub.fetched)
-        assert main(["weights", "get", "stand-in"]) == 0 and len(hub.fetched) == fetched, "it is here already"
+        assert "2 MB" in said and "--yes" in said
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True, readline=lambda: next(answers)))
+        assert [main(["weights", "get", "stand-in"]) for _ in range(2)] == [0, 0] and hub.fetched == []
+        assert capsys.readouterr().err.count("not fetched") == 2
+        for _ in range(2):  # the second time it is here already
+            assert main(["weights", "get", "stand-in", "--yes"]) == 0
+            assert len(hub.fetched) == 2
+    assert str(find_weights("stand-in")) in capsys.readouterr().out

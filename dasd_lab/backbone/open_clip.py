@@ -228,9 +228,6 @@ def weights_file(
     expect(found, f"no weights {tag!r} of {name} on this machine", f"{_FILES[0]} of {repository or 'its source'}", step)
     return found[0]
 
-# %% ../../nbs/03_backbone/1_towers/60_open_clip.ipynb #05fabb9e
-#| export
-
 # %% ../../nbs/03_backbone/1_towers/60_open_clip.ipynb #7eb25969
 def offline_config(
     config: Mapping,  # open_clip's `model_cfg`

@@ -129,6 +129,7 @@ class Backbone(nn.Module):
 
     clip: Any  # both towers as their library built them
     training_corpora: tuple[str, ...] = ()  # that it was trained on here, as `corpora.catalog.corpus_named` takes them
+    n_places: int  # visual tokens per frame, once `patches.n_places` has counted them
 
     def __init__(
         self,
