@@ -173,7 +173,7 @@ def encode_shards(
         refuse_faults(faults, folder / f"unreadable-{rank}of{world_size}.tsv")
     return Encoded(written, kept, finish_store(folder))
 
-
+# %% ../../nbs/03_backbone/2_features/40_encoding.ipynb #1e1e7cb1
 def _to_store(
     found: Mapping[str, Tensor], plan: StorePlan, shard: Shard, items: Items, left_out: Sequence[str]
 ) -> dict[str, Tensor]:

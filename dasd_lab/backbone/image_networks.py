@@ -66,7 +66,7 @@ def build_image_network(
     network = ImageNetwork(config)
     return network, NoText(network)
 
-
+# %% ../../nbs/03_backbone/1_towers/75_image_networks.ipynb #865cead8
 def image_network_backbone(
     name: str,  # a network of timm
     weights: str | Path,  # file of its weights, or a folder with model.safetensors

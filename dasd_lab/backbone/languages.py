@@ -94,7 +94,7 @@ def _described(kind: str, config: Mapping[str, Any]) -> str:
     part = dict(transformers="towers", dual_stream="encoder").get(kind)
     return f"{part} {model.get('model_type')} {vocabulary}"
 
-
+# %% ../../nbs/03_backbone/1_towers/45_languages.ipynb #0bd4c7bb
 def tower_languages(
     kind: str,  # of the backbone, see `backbone.towers.KINDS`
     config: Mapping[str, Any],  # configuration of that kind

@@ -37,7 +37,7 @@ def unpacked(
     levels = np.concatenate([packed & 15, packed >> 4], 1).astype(np.float32)
     return torch.from_numpy((levels - 8) * scales)
 
-
+# %% ../../nbs/03_backbone/1_towers/74_multilingual_e5.ipynb #0f2fd4a9
 class PackedEncoder:
     "The file of an encoder in four bits; tensors are unpacked when they are asked for"
 
@@ -162,7 +162,7 @@ def unigram_tokenizer(
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
     return CaptionTokenizer(tokenizer, **packed.special)
 
-
+# %% ../../nbs/03_backbone/1_towers/74_multilingual_e5.ipynb #3c107a7a
 class PackedEmbedding(nn.Module):
     "The token vectors of a packed encoder, unpacked as they are read"
 

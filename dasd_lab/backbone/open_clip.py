@@ -192,7 +192,7 @@ class OpenClipEncoder(EncoderText):
         "open_clip's `encode_text`"
         return self.clip.encode_text(ids, normalize=False)
 
-
+# %% ../../nbs/03_backbone/1_towers/60_open_clip.ipynb #32961b98
 def build_open_clip_encoder(
     config: dict,  # open_clip's `model_cfg`, with the encoder's configuration in `text_cfg['encoder']`
 ) -> tuple[nn.Module, TextTower]:  # random weights
@@ -270,7 +270,7 @@ class _FolderConfig(TypedDict):
     model_cfg: dict
     preprocess_cfg: NotRequired[dict]
 
-
+# %% ../../nbs/03_backbone/1_towers/60_open_clip.ipynb #a6d6de5c
 # of images, where a model does not say how they are preprocessed
 _USUAL = dict(mean=OPENAI_DATASET_MEAN, std=OPENAI_DATASET_STD, resize_mode="shortest")
 

@@ -38,7 +38,7 @@ def _efficientnet(number: int, file: str, checksum: str) -> PackagedWeights:
         "Apache-2.0",
     )
 
-
+# %% ../../nbs/03_backbone/1_towers/46_packaged.ipynb #08ef5b2e
 PACKAGED = {
     weights.name: weights
     for weights in (

@@ -74,7 +74,7 @@ def _region_reader(clip: Any) -> Callable[[Tensor], tuple[Tensor, Tensor]] | Non
     model = getattr(clip, "model", None)
     return partial(_hub, model) if hasattr(model, "visual_projection") else None
 
-
+# %% ../../nbs/03_backbone/2_features/10_patches.ipynb #1ce55ad0
 def place_tokens(
     backbone: Backbone,  # frozen
     pixels: Tensor,  # [N, 3, size, size] from `Backbone.pixels`
@@ -139,7 +139,7 @@ def _columns(
         features |= dict(frame_features=frames, frame_mask=frame_mask)
     return features
 
-
+# %% ../../nbs/03_backbone/2_features/10_patches.ipynb #46acd55d
 def pixel_columns(
     backbone: Backbone,  # frozen
     pixels: Tensor,  # [N, 3, size, size] preprocessed images, one frame each

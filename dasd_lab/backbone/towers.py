@@ -513,7 +513,7 @@ def own_tensors(
             own[name] = tensor
     return own
 
-
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #30a7d7a9
 def with_packaged(
     clip: Any,  # both towers; their changes are noted
     own: Mapping[str, Tensor],  # from `own_tensors`
@@ -550,7 +550,7 @@ def checksum_of(
         digest.update(name.encode() + weight.detach().float().cpu().numpy().tobytes())
     return digest.hexdigest()[:16]
 
-
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #4755a9c1
 def save_backbone(
     backbone: Backbone,  # backbone to save
     folder: str | Path,  # folder to write
@@ -595,7 +595,7 @@ def external_references(
             references.append(f"{name}={value}")
     return references
 
-
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #cfa5d0eb
 class BackboneManifest(Manifest):
     "The manifest of a backbone"
 
@@ -644,7 +644,7 @@ def saved_tensors(
     "The tensors in the folder of a backbone"
     return read_tensors(Path(folder) / next(name for name in manifest["files"] if name.endswith(".safetensors")))
 
-
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #aca7c8ec
 def saved_towers(
     folder: str | Path,  # written by `save_backbone`
     manifest: Mapping,  # see `BackboneManifest`

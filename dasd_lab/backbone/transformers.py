@@ -125,7 +125,7 @@ def build_transformers(
     text.model = model
     return HubTowers(model), text
 
-
+# %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #7efaf7e1
 def hub_preprocessing(
     processor: Mapping,  # content of a preprocessor_config.json
 ) -> dict[str, Any]:  # settings of `Preprocessing`
@@ -174,7 +174,7 @@ def without_batch_norms(
                 setattr(parent, norm_name, getattr(norm, "act", nn.Identity()))  # timm's norms have an activation
     return copy.to(memory_format=torch.channels_last)
 
-
+# %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #656268fa
 class ImageEncoder(nn.Module):
     "An image encoder of timm with one vector per image"
 
@@ -252,7 +252,7 @@ class ImageEncoder(nn.Module):
         "The last feature map"
         return self.lower(pixels, 0)
 
-
+# %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #4a691c3c
 class DualStream(nn.Module):
     "A text and an image encoder with linear projections, or heads of two layers, into a shared space"
 
@@ -311,7 +311,7 @@ class DualStream(nn.Module):
             parts["image.encoder."] = timm_state(self.config["image"], image)
         return {f"{prefix}{name}": tensor for prefix, state in parts.items() for name, tensor in state.items()}
 
-
+# %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #bb4ad663
 def build_dual_stream(
     config: Mapping,  # see `DualStream`; 'pooling' and 'context_length' of the text encoder
 ) -> tuple[DualStream, EncoderText]:  # random weights
@@ -411,7 +411,7 @@ def dual_stream_backbone(
     tokenizer = folder_tokenizer(text, encoder.get("model_type", ""), frame)
     return verified(Backbone(model, tokenizer, config, name, **options | preprocessing))
 
-
+# %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #3d696057
 def packaged_config(
     packages: Mapping[str, str],  # 'text' and 'image': names of packages, see `backbone.packaged`
     image: Mapping,  # see `ImageEncoder`; a convolutional encoder of timm

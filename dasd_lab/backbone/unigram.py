@@ -51,7 +51,7 @@ def _words(captions: Iterable[str]) -> Counter:
     normalized = map(tokenizer.normalizer.normalize_str, captions)
     return Counter(word for caption in normalized for word, _ in split(caption))
 
-
+# %% ../../nbs/03_backbone/1_towers/12_unigram.ipynb #cae77a46
 def learned_pieces(
     captions: Sequence[str],  # in languages of one kind of writing
     size: int,  # maximum number of pieces; all letters are kept even if they are more

@@ -162,6 +162,8 @@ _MODELS = (
         },
     ),
 )
+
+# %% ../../nbs/03_backbone/1_towers/80_weights.ipynb #2ea10eb0
 CATALOGUE = {model.name: model for model in _MODELS}
 
 

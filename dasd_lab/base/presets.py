@@ -69,7 +69,7 @@ def checked(
         return _of_type(value, kind, _NAMES[kind], where)
     return value
 
-
+# %% ../../nbs/00_base/10_presets.ipynb #66ad9478
 def settings(
     cls: Any,  # a frozen dataclass, or a TypedDict
     values: dict,  # plain data, as read from JSON
@@ -119,7 +119,7 @@ def json_line(
     except (ValueError, RecursionError) as e:
         raise LabError(f"{what} is not JSON ({e})", expected, next_step) from e
 
-
+# %% ../../nbs/00_base/10_presets.ipynb #f488ba2c
 def read_json(
     path: str | Path,  # a file that the lab wrote
     kind: Any = dict,  # type of its content, see `checked`

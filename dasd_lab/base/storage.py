@@ -78,7 +78,7 @@ def writable_folder(
         ) from e
     return Path(path)
 
-
+# %% ../../nbs/00_base/20_storage.ipynb #0ff4e892
 _LOCKS: set[int] = set()  # file descriptors of held locks
 
 
@@ -131,7 +131,7 @@ def remove_partial(
         else:
             path.unlink(missing_ok=True)
 
-
+# %% ../../nbs/00_base/20_storage.ipynb #794c8a61
 @contextmanager
 def _fresh_folder(path: Path) -> Iterator[Path]:
     "A locked temporary folder beside a path"
@@ -178,7 +178,7 @@ def _put_in_place(fresh: Path, path: Path) -> None:
         os.replace(path, _aside(path))
         os.replace(fresh, path)
 
-
+# %% ../../nbs/00_base/20_storage.ipynb #2a2835a8
 @contextmanager
 def whole_folder(
     path: str | Path,  # the folder to write
@@ -262,7 +262,7 @@ def read_tensors(
     with opening(path, "a whole safetensors file", again):
         return load_file(path)
 
-
+# %% ../../nbs/00_base/20_storage.ipynb #7093bf4d
 def read_weights(
     path: str | Path,  # `.safetensors`, or `.bin`, `.pt`, `.pth` with pickled tensors
 ) -> "dict[str, Tensor]":  # taken out of a checkpoint, and without the prefix `module.`
