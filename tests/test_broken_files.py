@@ -19,12 +19,10 @@ from squares import SOURCE, TINY, Squares
 from test_bad_input import Bomb
 from test_gallery import plain
 
-from dasd_lab.backbone.encoding import encode_shards
-from dasd_lab.backbone.store import open_store
 from dasd_lab.backbone.towers import fingerprint
 from dasd_lab.base.contracts import LabError
 from dasd_lab.base.presets import vary
-from dasd_lab.base.storage import read_tensors, seal, write_json, write_tensors
+from dasd_lab.base.storage import read_tensors, seal, write_tensors
 from dasd_lab.commands.training import run_row
 from dasd_lab.corpora.catalog import corpus_named
 from dasd_lab.corpora.own.corpus import import_corpus, understand
@@ -38,14 +36,12 @@ from dasd_lab.search.doubt import Calibration, calibration_of, save_calibration
 from dasd_lab.search.on_disk.places import gallery_run
 from dasd_lab.search.on_disk.stored import StoredGallery
 from dasd_lab.training import runs
-from dasd_lab.training.plan import plan
 from dasd_lab.training.recipes import train
 from dasd_lab.training.runs import Keeping
 from dasd_lab.training.source_model import train_source
 
 # of each kind; ten times as many with SOAK
-FILES = dict(preset=55, run=100, gallery=55, stored=45, resume=25, corpus=20)
-FILES |= dict(scenes=20, store=20, detector=10, doubt=20)
+FILES = dict(run=60, stored=30, resume=15, corpus=20, scenes=20, detector=10, doubt=20)
 TIMES = 10 if os.environ.get("SOAK") else 1
 QUICK = vary(TINY, {"stages.0.steps": 3, "stages.1.steps": 2})
 OTHER_VALUES = None, True, -1, 0, 1.5, 10**12, float("nan"), "", "x", "../x", [], {}, [1], {"x": 1}
@@ -61,16 +57,12 @@ def made(tmp_path_factory):
     root = tmp_path_factory.mktemp("made")
     backbone = train_source(vary(SOURCE, {"phases.0.steps": 2, "phases.1.steps": 2}), Squares(), progress=False)
     train(QUICK, Squares(), out=root / "run", backbone=backbone, progress=False)
-    (root / "preset").mkdir()
-    settings = {k: v for k, v in QUICK.items() if k != "name"}
-    write_json(settings | dict(source_model="two_tower.pictograms"), root / "preset/p.json")
     make(root / "stored", draw(root / "drawn", 1)).close()
     interrupted(root / "resume", backbone)
     rows = [dict(text=f"eine Farbe {p.stem}", visual_id=p.name, language="de") for p in (root / "drawn").iterdir()]
     (root / "captions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     import_corpus(understand(root / "captions.jsonl", root / "drawn"), root / "corpus")
     build_pictograms(root, spec=ScenesSpec(train=8, validation=4, test=4), codes=["en", "de"], progress=False)
-    encode_shards(backbone, Squares(), "train", root / "store", shard_rows=8)
     save_detector(Detector(["dog", "cat"], (8, 8, 8), 8), root / "detector")
     shutil.copytree(root / "run/method", root / "doubt/method")
     limits = dict.fromkeys(("short", "long"), dict(fewest_score=0.0, most_unknown=0.1))
@@ -90,12 +82,6 @@ def interrupted(folder: Path, backbone):
     with pytest.MonkeyPatch.context() as m, pytest.raises(Stop):
         m.setattr(runs, "save_checkpoint", stopping)
         train(QUICK, Squares(), out=folder, backbone=backbone, progress=False, keeping=Keeping(1))
-
-
-def open_preset(folder, made):
-    path = str(folder / "p.json")
-    plan(path, measure=False)
-    train(path, Squares(), backbone=made[1], progress=False)
 
 
 def open_run(folder, made):
@@ -134,13 +120,6 @@ def open_scenes(folder, made):
     corpus.facts(image.id)
 
 
-def open_features(folder, made):
-    store = open_store(folder)
-    store["image"][0]
-    store.ids["image"][0]
-    encode_shards(made[1], Squares(), "train", folder, shard_rows=8)
-
-
 def open_detector(folder, made):
     PictogramCaptioner(folder).describe([np.zeros((1, 64, 64, 3), np.uint8)])
 
@@ -153,13 +132,11 @@ def open_doubt(folder, made):
 
 
 OPENED: dict[str, Callable] = dict(
-    preset=open_preset,
     run=open_run,
     stored=open_stored,
     resume=open_resumed,
     corpus=open_corpus,
     scenes=open_scenes,
-    store=open_features,
     detector=open_detector,
     doubt=open_doubt,
 )
@@ -178,12 +155,6 @@ def flipped(path, rng, bomb):
     for _ in range(rng.choice([1, 1, 8])):
         data[rng.randrange(min(len(data), 4096))] ^= 1 << rng.randrange(8)
     path.write_bytes(data)
-
-
-def swapped(path, rng, bomb):
-    others = [p for p in sorted(path.parent.rglob("*")) if p.is_file() and p != path]
-    if others:
-        shutil.copy(rng.choice(others), path)
 
 
 def of_another_kind(path, rng, bomb):
@@ -233,17 +204,12 @@ def other_tensors(path, rng):
     write_tensors(tensors, path)
 
 
-def huge_header(path, rng, bomb):
-    data = path.read_bytes()
-    path.write_bytes(rng.choice([2**62, 2**40, 10**8, len(data)]).to_bytes(8, "little") + data[8:])
-
-
 def with_a_pickle(path, rng, bomb):
     with open(path, "wb") as f:
         rng.choice([pickle.dump, torch.save])(Bomb(bomb), f)
 
 
-DAMAGES = [truncated, flipped, swapped, of_another_kind, huge_header, with_a_pickle, *[other_values] * 3]
+DAMAGES = [truncated, flipped, of_another_kind, with_a_pickle, *[other_values] * 3]
 
 
 def reseal(folder):
@@ -280,22 +246,11 @@ def test_broken_files_are_refused_in_one_line(made, kind, tmp_path):
         except BaseException as e:
             if isinstance(e, KeyboardInterrupt):
                 raise
-            tracebacks.append(f"seed {seed}: {damage.__name__} {path.relative_to(folder)}: {where(e)}")
+            tracebacks.append(f"seed {seed}: {damage.__name__} {path.relative_to(folder)}: {e!r:.200}")
         assert not bomb.exists(), f"seed {seed}: {path.name} was executed"
         assert fingerprint(made[1]) == frozen, f"seed {seed}: {path.name} trained the frozen backbone"
         shutil.rmtree(folder)
     assert not tracebacks, "\n".join([f"{len(tracebacks)} of {TIMES * FILES[kind]}", *tracebacks])
-
-
-def where(e: BaseException) -> str:
-    "The error with the last line of the package"
-    place = ""
-    frame = e.__traceback__
-    while frame:
-        if "dasd_lab/" in frame.tb_frame.f_code.co_filename:
-            place = f"{Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno}"
-        frame = frame.tb_next
-    return f"{type(e).__name__}: {str(e)[:100]} at {place}"
 
 
 @pytest.mark.parametrize("kind", OPENED)

@@ -1,8 +1,6 @@
 "JSON that people or other programs wrote: a broken text is refused in one line, or its line is left out"
 
-import io
 import json
-import tarfile
 
 import pytest
 from PIL import Image
@@ -10,17 +8,13 @@ from PIL import Image
 from dasd_lab.backbone.transformers import folder_json
 from dasd_lab.base.contracts import LabError
 from dasd_lab.commands.cli import main
-from dasd_lab.corpora.by_machine.translators import read_pairs
 from dasd_lab.corpora.captions import read_captions
-from dasd_lab.corpora.descriptions import read_lines
 from dasd_lab.corpora.own.corpus import understand
-from dasd_lab.corpora.own.parallel import read_parallel
 from dasd_lab.corpora.published.files import json_file
-from dasd_lab.corpora.published.flickr8k import _joined_pictures
 
 BROKEN = {"{": "Expecting", "[" * 10**5: "recursion", "9" * 5000: "digits"}
 parametrize = pytest.mark.parametrize("text", BROKEN, ids=lambda text: text[:1])
-READERS = dict(captions=read_captions, pairs=read_pairs, flickr8k=_joined_pictures, file=json_file)
+READERS = dict(captions=read_captions, file=json_file)
 
 
 def refused(call, *words):
@@ -38,15 +32,6 @@ def test_a_broken_line_or_file_is_refused(tmp_path, reader, text):
 
 
 @parametrize
-def test_a_broken_line_of_a_file_of_pairs_is_a_fault(text):
-    rows = [json.dumps(dict(en=f"{n} cats", it=f"{n} gatti")) for n in range(2, 6)]
-    read = read_parallel("\n".join([rows[0], text, *rows[1:]]), "it", recognise=False)
-    assert len(read.pairs) == 4
-    (fault,) = read.faults
-    assert (fault.line, fault.kind) == (2, "json") and BROKEN[text] in fault.what and fault.next_step
-
-
-@parametrize
 def test_a_broken_line_of_a_corpus_is_a_fault(tmp_path, capsys, text):
     (tmp_path / "pictures").mkdir()
     Image.new("RGB", (8, 8)).save(tmp_path / "pictures/a.png")
@@ -56,28 +41,6 @@ def test_a_broken_line_of_a_corpus_is_a_fault(tmp_path, capsys, text):
     assert found["what"].str.contains(BROKEN[text]).any()
     assert main(["corpus", "check", str(tmp_path / "c.jsonl"), "--language", "de"]) in (0, 1)
     assert "Traceback" not in "".join(capsys.readouterr())
-
-
-@parametrize
-def test_a_broken_sample_of_a_shard_is_a_fault(tmp_path, text):
-    image = io.BytesIO()
-    Image.new("RGB", (8, 8)).save(image, "png")
-    members = {"a.png": image.getvalue(), "a.json": text.encode(), "b.png": image.getvalue(), "b.txt": b"a dog"}
-    with tarfile.open(tmp_path / "s.tar", "w") as shard:
-        for name, data in members.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            shard.addfile(member, io.BytesIO(data))
-    found = understand(tmp_path / "s.tar", language="en")
-    assert sum(map(len, found.captions.values())) == 1
-    assert found.fault_table()["what"].str.contains("a.json: the text is not JSON", regex=False).any()
-
-
-@parametrize
-def test_a_broken_line_of_descriptions_is_left_out(tmp_path, text):
-    row = json.dumps(dict(id="a", stamp="s", text="a dog"))
-    (tmp_path / "d.jsonl").write_text(f"{text}\n{row}\n")
-    assert list(read_lines(tmp_path / "d.jsonl")) == ["a"]
 
 
 @parametrize

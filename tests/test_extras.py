@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from PIL import Image
 from served import draw
-from test_translators import marian
 
 from dasd_lab.backbone.packaged import packaged_file
 from dasd_lab.base.contracts import LabError
@@ -59,15 +58,6 @@ for line in sys.stdin:
     print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
 """
 LAB = "from dasd_lab.commands.cli import main; sys.exit(main(sys.argv[1:]))"
-DEMO = "from dasd_lab.commands.lab import _demo_on_photographs; _demo_on_photographs(None, sys.exit)"
-TRANSLATOR = """
-from dasd_lab.base.contracts import LabError
-from dasd_lab.corpora.by_machine.engines import Seq2Seq
-try:
-    Seq2Seq(sys.argv[1])
-except LabError as e:
-    sys.exit(e)
-"""
 
 
 def modules_of(*extras: str) -> set[str]:
@@ -133,13 +123,6 @@ def test_a_missing_extra_is_named(of_the_core, tmp_path, extra, words):
     assert refused.returncode == 1 and f"pip install 'dasd_lab[{extra}]'" in message, refused.stderr
 
 
-def test_the_demo_and_a_translator_name_their_extras(of_the_core, tmp_path):
-    said = of_the_core(DEMO).stderr
-    assert "No contact sheet of photographs" in said and "pip install 'dasd_lab[lab]'" in said
-    said = of_the_core(TRANSLATOR, marian(tmp_path / "marian")).stderr
-    assert "pip install 'dasd_lab[translation]'" in said
-
-
 @pytest.mark.parametrize(
     "name,package,use",
     [
@@ -180,7 +163,6 @@ def test_a_clip_that_no_package_reads_is_read_once_there_is_one(clip_beside, tmp
     for _ in range(2):
         main(words)
         assert "no package av, which pip install 'dasd_lab[video]' installs" in capsys.readouterr().out
-        assert "v.mp4" not in (gallery / "failed.json").read_text(encoding="utf-8")
     monkeypatch.delitem(sys.modules, "av")
     main(words)
     assert "v.mp4 cannot be read as a clip" in capsys.readouterr().out

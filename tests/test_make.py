@@ -65,16 +65,6 @@ def test_every_test_file_is_run_once(copy, request):
     assert len(shares) > 1 and sorted(run + apart) == sorted(names)
 
 
-def test_an_old_python_is_refused(copy, tmp_path):
-    bin = tmp_path / "bin"
-    for name in ("python3", "python3.11", "python3.12", "python3.13", "python3.14", "python"):
-        fake(bin, name, 'echo "Python 3.9.2"; exit 1')
-    result = make(copy, "venv", PATH=f"{bin}:/usr/bin:/bin")
-    assert result.returncode != 0
-    assert "No Python 3.11 or newer" in result.stderr and "Python 3.9.2" in result.stderr
-    assert not (copy / ".venv").exists()
-
-
 FAKE_UV = """
 [ "$1" = --version ] && exit 0
 case " $* " in *" --dry-run "*) exit 1;; esac  # no torch for CPUs in the index
@@ -120,45 +110,6 @@ def test_the_environment_is_created_once(copy, pretended):
     assert calls() == ["venv", "pip", "pip", "venv", "pip"]  # an environment cannot be moved
 
 
-def test_an_active_environment_is_not_created_from_itself(copy, pretended):
-    path, calls, _ = pretended
-    assert make(copy, "venv", PATH=path).returncode == 0
-    inside = copy / ".venv/bin"
-    fake(inside, "python3", f'echo "{inside}/python3"')
-    assert make(copy, "venv", PATH=f"{inside}:{path}").returncode == 0
-    assert calls() == ["venv", "pip"]
-
-
-def test_lab_and_demo_call_the_command(copy, pretended):
-    path, _, _ = pretended
-    lab = make(copy, "lab", "LAB_ARGS=--no-browser --port=9000", PATH=path)
-    assert lab.returncode == 0 and lab.stdout.splitlines()[-1] == "called: lab -- --no-browser --port=9000"
-    demo = make(copy, "demo", "DEMO_ARGS=--seed 1", PATH=path)
-    assert demo.returncode == 0 and "called: demo --seed 1" in demo.stdout.splitlines()
-
-
-def test_tests_add_their_packages_to_those_of_the_workbench(copy, pretended, tmp_path):
-    path, calls, _ = pretended
-    log = tmp_path / "calls"
-    lab = make(copy, "lab", PATH=path)
-    assert lab.returncode == 0 and "GB" in lab.stdout  # the size, before it starts
-    assert ".[lab,curves]" in log.read_text() and "dev" not in log.read_text().partition("-e")[2]
-    for _ in range(2):
-        assert make(copy, "venv", PATH=path).returncode == 0
-    assert ".[dev,test]" in log.read_text().splitlines()[-1]
-    assert make(copy, "lab", PATH=path).returncode == 0  # which these hold
-    assert calls() == ["venv", "pip", "pip"]
-
-
-def test_an_interrupted_install_is_redone(copy, pretended):
-    path, calls, broken = pretended
-    broken.touch()
-    assert make(copy, "venv", PATH=path).returncode != 0
-    broken.unlink()
-    assert make(copy, "venv", PATH=path).returncode == 0
-    assert calls() == ["venv", "pip", "venv", "pip"]
-
-
 FAKE_PYTHON = """
 echo "$*" >> "LOG"
 case "$*" in
@@ -187,10 +138,3 @@ def test_constraints_are_plain_releases():
     text = (ROOT / "constraints.txt").read_text()
     assert not re.search(r"https?:|file:|(?m:^-)|@", text)
     assert re.search(r"(?m)^torch==(?!2\.13\.0)[\d.]+$", text), "a plain release of torch"
-
-
-def test_steps_print_name_and_duration(copy):
-    good = run(["sh", "tools/step.sh", "count sheep", "true"], copy)
-    assert re.fullmatch(r"→ count sheep\n✓ count sheep \(\d+ s\)\n", good.stdout)
-    bad = run(["sh", "tools/step.sh", "count sheep", "sh", "-c", "exit 3"], copy)
-    assert bad.returncode == 3 and "✗ count sheep" in bad.stderr

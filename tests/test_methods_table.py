@@ -158,8 +158,12 @@ def test_shipped_parts_are_refused_where_they_are_too_large(corpus, tmp_path, mo
     with pytest.raises(SystemExit, match="leccr is refused: 26.0 MB in all, at most 25; nothing is trained"):
         shipping.refuse_large("leccr", 6, "nothing is trained")
     monkeypatch.setattr(ship, "ROOT", tmp_path)
-    trained = tmp_path / "runs/smalr"
-    trained.mkdir(parents=True)
-    (trained / "model.safetensors").write_bytes(b"0" * 1000)
-    shipping.add("smalr", trained)
-    assert (tmp_path / "out/smalr/model.safetensors").stat().st_size == 1000 and not trained.exists()
+    (tmp_path / "out/card.json").write_text("{}")
+
+    def save(folder):
+        folder.mkdir(parents=True)
+        (folder / "model.safetensors").write_bytes(b"0" * 1000)
+
+    shipping.add("smalr", save, dict(cpu_s=1))
+    assert (tmp_path / "out/smalr/model.safetensors").stat().st_size == 1000
+    assert shipping.card()["companions"]["smalr"]["cpu_s"] == 1

@@ -2,17 +2,12 @@
 
 import json
 
-import numpy as np
 import pytest
 
-from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.corpora.own.parallel import (
     FAULTS,
     Pair,
-    captions_in,
-    example_pairs,
     parts,
-    picture_places,
     read_parallel,
 )
 
@@ -77,7 +72,7 @@ def line_faults(found):
         "blank lines",
     ],
 )
-@pytest.mark.parametrize("encoding", ["text", "utf-16", "utf-16-be"])
+@pytest.mark.parametrize("encoding", ["text", "utf-16", "utf-32"])
 def test_formats_and_encodings(text, encoding):
     found = read_parallel(text if encoding == "text" else text.encode(encoding), "it")
     assert texts(found) == GOOD and found.left_out == 0, found.table()
@@ -148,24 +143,6 @@ def test_jsonl_faults(row):
     assert texts(found) == GOOD
 
 
-def test_legacy_encodings():
-    accents = [("because it is old", "perché è vecchio"), ("the city", "la città")]
-    found = read_parallel((tsv(GOOD) + tsv(accents)).encode("cp1252"), "it", recognise=False)
-    assert texts(found) == GOOD + accents
-    assert line_faults(found) == [(9, "encoding", True), (10, "encoding", True)]
-    russian = (
-        tsv(GOOD).encode()
-        + "a red cat on the roof\tкрасный кот на крыше\n".encode("cp1251")
-        + tsv(GOOD[:1]).replace("two", "2").encode()
-    )
-    found = read_parallel(russian, "it", recognise=False)
-    assert line_faults(found) == [(9, "encoding", False)]
-    assert len(found.pairs) == len(GOOD) + 1
-    both = read_parallel(b"\xef\xbb\xbf" + tsv(GOOD).replace("\n", "\r\n").encode(), "it", recognise=False)
-    assert {(f.line, f.kind) for f in both.faults} == {(0, "header")}
-    assert texts(both) == GOOD
-
-
 def test_lengths_are_compared_with_the_file():
     "Chinese is always shorter than English; only the line with another ratio is reported"
     pairs = [(f"{n} red apples lie on the white beach", "白色沙滩上有红苹果" + str(n)) for n in range(30)]
@@ -177,31 +154,10 @@ def test_lengths_are_compared_with_the_file():
 
 def test_the_wrong_language_altogether():
     found = read_parallel(tsv([(b, a) for a, b in GOOD]), "it")
-    assert any(f.line == 0 and "other way round" in f.next_step for f in found.faults)
+    assert any(f.line == 0 and "other way round" in f.what for f in found.faults)
     unknown = read_parallel(tsv(GOOD), "br")
     assert texts(unknown) == GOOD
     assert any(f.kind == "language" and f.line == 0 for f in unknown.faults)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        "",
-        " \n\n",
-        b"",
-        b"\x00" * 50,
-        bytes(range(256)) * 20,
-        "\t\t\t\n" * 5,
-        '"' * 99,
-        "{" * 500,
-        "[]\n{}\n",
-        "a\tb\n" * 3 + "\x1a",
-    ],
-    ids=range(10),
-)
-def test_arbitrary_data_does_not_crash(data):
-    found = read_parallel(data, "it", recognise=False)
-    assert len(found.pairs) <= 1 and isinstance(found.table().to_html(), str)
 
 
 def test_a_language_without_a_code_of_two_letters():
@@ -224,36 +180,3 @@ def test_parts_share_nothing(n):
     assert not english["test"] & english["validation"]
     assert len(english["test"]) == (min(500, n // 10) if n >= 10 else 0)
     assert len(english["validation"]) == (min(200, n // 20) if n >= 100 else 0)
-
-
-class WithoutSpanish:
-    "The built-in corpus as if it had been built without Spanish"
-
-    def __init__(self, corpus):
-        self.corpus = corpus
-        self.languages = tuple(language for language in corpus.languages if language != "es")
-
-    def __getattr__(self, name):
-        return getattr(self.corpus, name)
-
-
-def test_captions_generated_later_are_those_of_the_built_corpus():
-    corpus = load_corpus("pictograms")
-    ids = corpus.visuals("train").ids[::4000]
-    assert captions_in(WithoutSpanish(corpus), "es", "train", ids) == captions_in(corpus, "es", "train", ids)
-    assert captions_in(WithoutSpanish(corpus), "es", "test", ["test-00000", "test-00777"]) == [
-        c for c in corpus.captions("test", "es", "human") if c.visual_id in ("test-00000", "test-00777")
-    ]
-
-
-def test_example_pairs():
-    corpus = load_corpus("pictograms")
-    pairs = example_pairs(corpus, "it", 300)
-    places = picture_places(pairs, corpus)
-    assert (places >= 0).all() and np.unique(places).size == 300
-    assert [corpus.visuals("train").ids[i] for i in places] == [p.visual_id for p in pairs]
-    english = {c.visual_id: c.text for c in corpus.captions("train", "en", "human")}
-    assert all(english[p.visual_id] == p.source for p in pairs)
-    assert example_pairs(corpus, "it", 300) == pairs
-    found = read_parallel(tsv((p.source, p.target) for p in pairs), "it")
-    assert len(found.pairs) >= 297 and found.counts().get("language", 0) < 15, found.table()

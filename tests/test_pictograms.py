@@ -3,7 +3,6 @@
 import errno
 import re
 from itertools import combinations, product
-from random import Random
 
 import numpy as np
 import pytest
@@ -19,20 +18,16 @@ from dasd_lab.pictograms.grammar import (
     RELATIONS,
     STYLES,
     Scene,
-    Segment,
     SentencePlan,
     Thing,
     finish,
     languages,
     load_language,
     noun_phrase,
-    realise,
-    sample_scene,
     segments,
 )
 from dasd_lab.pictograms.scenes import (
     ScenesSpec,
-    captions_of,
     composition_splits,
     compositions,
     content_key,
@@ -138,62 +133,6 @@ def test_italian_agreement_by_hand(phrase):
         assert finish(list(noun_phrase(italian, Thing(noun, count, modifier))), italian).lower() == expected
 
 
-@pytest.mark.parametrize(
-    "separate, joined",
-    [
-        ("il zaino", "lo zaino"),
-        ("il albero", "l'albero"),
-        ("la ape", "l'ape"),
-        ("i squali", "gli squali"),
-        ("i gatti", "i gatti"),
-        ("in il bosco", "nel bosco"),
-        ("in lo stadio", "nello stadio"),
-        ("su la sabbia", "sulla sabbia"),
-        ("a la erba", "all'erba"),
-        ("a il mare", "al mare"),
-        ("di i boschi", "dei boschi"),
-        ("di i alberi", "degli alberi"),
-        ("da le dune", "dalle dune"),
-        ("in i alberi", "negli alberi"),
-        ("di un gatto", "di un gatto"),
-        ("un gnomo", "uno gnomo"),
-        ("un psicologo", "uno psicologo"),
-        ("un sole", "un sole"),
-        ("una oca", "un'oca"),
-        ("e è", "ed è"),
-    ],
-)
-def test_italian_articles_and_prepositions(separate, joined):
-    assert finish([Segment(separate)], load_language("it")).lower() == joined
-
-
-ITALIAN_CONTRACTIONS = re.compile(
-    r"\b(?:in|di|a|su|da) (?:il|lo|la|gli|le|l')\b|l' |\w'$|\be [eè]|\b(?:un|il|la|lo) $"  # written apart
-)
-
-
-def is_italian_article(article: str, word: str) -> bool:
-    "Whether a masculine article, or una, may precede a word"
-    if article == "una":
-        return word[0] not in "aeiou"
-    if article == "gli" and word[0] in "aeiou":
-        return True
-    needs_long_form = re.match(r"(?:s[^aeiou\W]|z|gn|p[sn]|x|y)", word) is not None
-    return needs_long_form == (article in ("uno", "lo", "gli"))
-
-
-def test_italian_articles_agree_with_the_next_word():
-    italian = load_language("it")
-    nouns = list(italian.nouns)
-    rng = Random(5)
-    for i in range(3000):
-        scene = sample_scene(rng, nouns, 1 + i % 3)
-        text = realise(scene, italian, STYLES[i % 4], rng)[0].lower()
-        for article, word in re.findall(r"\b(uno|una|un|lo|il|i|gli) (\w+)", text):
-            assert word in ("può", "e") or is_italian_article(article, word), text
-        assert not ITALIAN_CONTRACTIONS.search(text), text
-
-
 def test_full_size_splits_share_no_composition():
     spec = ScenesSpec()
     drawn = list(drawn_scenes(spec))
@@ -202,32 +141,16 @@ def test_full_size_splits_share_no_composition():
     assert {split: len(items) for split, items in scenes.items()} == dict(train=24_000, validation=1_000, test=1_000)
     keys = [content_key(scene) for items in scenes.values() for scene in items]
     assert len(set(keys)) == len(keys)
-    noun_pairs = {split: set() for split in scenes}
-    noun_places = {split: set() for split in scenes}
-    nouns = {split: set() for split in scenes}
+    pairs_of, places_of = {}, {}
     for split, items in scenes.items():
         for scene in items:
             assert composition_splits(scene, pairs, places) == {split} - {"train"}
-            names = [thing.noun for thing in scene.things]
-            nouns[split].update(names)
-            noun_pairs[split].update(map(frozenset, combinations(names, 2)))
-            if len(names) == 1:
-                noun_places[split].add((names[0], scene.place))
+        names = [[thing.noun for thing in scene.things] for scene in items]
+        pairs_of[split] = {frozenset(pair) for of_scene in names for pair in combinations(of_scene, 2)}
+        places_of[split] = {(of[0], scene.place) for of, scene in zip(names, items) if len(of) == 1}
     for split in ("validation", "test"):
-        for scene in scenes[split]:
-            if len(scene.things) > 1:
-                assert frozenset(thing.noun for thing in scene.things[:2]) not in noun_pairs["train"]
-        assert not noun_places[split] & noun_places["train"]
-    assert not noun_places["validation"] & noun_places["test"]
-    assert nouns["train"] >= nouns["validation"] | nouns["test"]
-
-
-def test_languages_do_not_influence_each_other(root):
-    corpus = load_corpus("pictograms", root=root)
-    visual_id = corpus.visuals("train").ids[7]
-    captions = captions_of(corpus.scene(visual_id), visual_id, "train", ["en", "ja"], SMALL)
-    japanese = [caption for caption in captions if caption.language == "ja"]
-    assert japanese == [caption for caption in corpus.captions("train", "ja") if caption.visual_id == visual_id]
+        held_out = {frozenset(thing.noun for thing in scene.things[:2]) for scene in scenes[split]} & set(pairs)
+        assert held_out and not held_out & pairs_of["train"] and not places_of[split] & places_of["train"]
 
 
 def test_images_and_pairs_are_aligned(root):
@@ -266,13 +189,6 @@ def test_an_interrupted_build_keeps_the_previous_corpus(root, monkeypatch, fault
     assert [path.name for path in root.iterdir()] == ["scenes"]
 
 
-def test_another_folder_is_rejected(tmp_path):
-    for content, message in (('{"kind": "run"}', "the corpus pictograms"), ('{"kind": ', "cannot be read")):
-        (tmp_path / "manifest.json").write_text(content)
-        with pytest.raises(LabError, match=message):
-            Pictograms(tmp_path)
-
-
 def test_installed_stamps():
     "All images open, all captions have words, and common languages are almost complete"
     try:
@@ -280,12 +196,7 @@ def test_installed_stamps():
     except LabError as error:
         pytest.skip(str(error))
     visuals = corpus.visuals("test")
-    assert len(visuals) >= 500
-    assert len(corpus.languages) >= 60
-    assert corpus.languages[0] == "en"
-    for language in ("de", "fr", "cs", "ja", "es", "uk"):
-        assert len(corpus.captions("test", language)) > 0.95 * len(visuals)
-    for language in ("zh", "ar"):
+    assert len(visuals) >= 500 and len(corpus.languages) >= 60
+    for language in ("de", "fr", "cs", "ja", "es", "uk", "zh", "ar"):
         assert len(corpus.captions("test", language)) > 0.85 * len(visuals)
     assert all(visual.frames.shape[-1] == 3 for visual in visuals[::50])
-    assert {corpus.facts(visual_id)["kind"] for visual_id in visuals.ids} == {"cartoon", "picture"}

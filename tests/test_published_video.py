@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from dasd_lab.base.contracts import LabError
 from dasd_lab.base.presets import load_preset, vary
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.corpora.clips import even_places, read_clip
@@ -90,15 +89,6 @@ def test_frames_are_evenly_spaced(root, name):
     assert len(frames) == min(n, 12)
     red = [255 * i // max(1, n - 1) for i in places]
     assert np.abs(frames[..., 0].mean((1, 2)) - red).max() < 16, "the expected frames, up to compression"
-
-
-def test_broken_clips_are_listed_and_named(root):
-    corpus = load_corpus("msrvtt", root=root)
-    assert set(corpus.broken("test")) == {"video10", "video11"} and not corpus.broken("train")
-    visuals = corpus.visuals("test")
-    for i, message in ((10, "video10.mp4"), (11, "video11")):
-        with pytest.raises(LabError, match=message):
-            np.asarray(visuals[i].frames)
 
 
 def test_a_clip_is_the_mean_of_its_frames(root, method):

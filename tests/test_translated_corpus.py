@@ -114,22 +114,3 @@ def test_the_documented_path(multi30k, backbone, tmp_path, capsys, engine):
     answer = ask.get("/api/search", params=dict(text=query, language="es", k=12))
     assert answer.status_code == 200 and len(answer.json()["hits"]) == 12
     with_images.close()
-
-
-def test_a_language_without_captions_in_the_split_is_left_out(multi30k, backbone, tmp_path, capsys):
-    "French is translated for training alone"
-    engine = stand_in(multi30k)
-    options = ["--keep-all", "--cache", str(tmp_path / "cache.sqlite")]
-    for split in ("train", "test"):
-        words = ["translate", "--corpus", "multi30k", "--split", split, "--engine", engine, *options]
-        assert main([*words, "--to", "es"]) == 0
-        if split == "train":
-            assert main([*words, "--to", "fr"]) == 0
-    preset = vary(TINY, {"stages.0.steps": 2, "stages.1.steps": 2}) | dict(corpus="multi30k", languages=["es", "fr"])
-    write_json(preset | dict(backbone=dict(folder=backbone)), tmp_path / "tiny.json")
-    assert main(["train", str(tmp_path / "tiny.json"), "--out", str(tmp_path / "run")]) == 0
-    capsys.readouterr()
-    assert main(["evaluate", str(tmp_path / "run"), "--corpus", "multi30k", "--json"]) == 0
-    out, err = capsys.readouterr()
-    assert list(json.loads(out)["n_captions"]) == ["es"]
-    assert "fr: no captions in multi30k, test; left out" in err

@@ -11,7 +11,6 @@ from test_gallery import Colours, plain
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.base.contracts import LabError
 from dasd_lab.commands.arguments import text_table
-from dasd_lab.corpora.by_machine.quality import filter_translations
 from dasd_lab.corpora.captions import (
     clean_text,
     recognise_language,
@@ -20,6 +19,7 @@ from dasd_lab.corpora.captions import (
 )
 from dasd_lab.corpora.languages import language_code
 from dasd_lab.corpora.own.parallel import read_parallel
+from dasd_lab.corpora.quality import judge_translations
 from dasd_lab.methods.smalr.vocabulary import caption_words
 from dasd_lab.pictograms.gloss import to_english
 from dasd_lab.search.cleaning import clean_query
@@ -53,7 +53,7 @@ READERS = dict(
     written_as=lambda text: written_as(text, "de"),
     search=lambda text: gallery().search(text),
     word_spans=spans_cover,
-    filters=lambda text: filter_translations([("two dogs", text), (text, text), (text, "zwei Hunde")], "de"),
+    filters=lambda text: judge_translations([("two dogs", text), (text, text), (text, "zwei Hunde")], "de"),
     parallel=lambda text: read_parallel(f"two dogs\t{text}\n{text}\tzwei Hunde\n", "de"),
     parallel_bytes=lambda text: read_parallel(text.encode("utf-8", "surrogatepass"), "de", "captions.csv"),
     gloss=lambda text: [to_english(text, language) for language in ("de", "ja")],

@@ -11,7 +11,7 @@ import torch
 from test_consistency import ByColour, Few
 
 from dasd_lab.base.contracts import LabError
-from dasd_lab.corpora.by_machine.builtin_translators import FirstOf, is_oracle, translators_for
+from dasd_lab.corpora.by_machine.builtin_translators import translators_for
 from dasd_lab.explore.words import figures as f
 from dasd_lab.explore.words.panel import Words
 from dasd_lab.explore.workbench import Workbench
@@ -283,19 +283,8 @@ def test_a_rank_counts_ties(inner):
     assert tied.best("own words", 3) == ["v1", "v0", "v2"]
 
 
-def test_the_first_translator_with_a_result_is_used(corpus):
-    class Silent(ByColour):
-        def translate(self, texts, source, target):
-            return [None] * len(texts)
-
-    both = FirstOf(Silent(), ByColour())
-    assert both.translate(["ein rotes Quadrat auf der Wiese."], "de", "en") == ["a red square."]
-    assert not both.supports("de", "fr")
-    assert both.translate([], "de", "en") == []
-    assert not is_oracle(both)
-    names = translators_for(corpus, ["train"])
-    assert len(names) == 2
-    assert [is_oracle(t) for t in names.values()] == [False, True]
+def test_translators_of_a_corpus(corpus):
+    assert [t.oracle for t in translators_for(corpus, ["train"]).values()] == [False, True]
 
 
 def test_a_combination_is_learnt_from_a_split(inner, corpus):

@@ -125,9 +125,10 @@ def corpus_leaks(
 
     bar = partial(progress_bar, desc="fingerprints of images")
     leaks = find_leaks(open_corpus(train), open_corpus(evaluation), train_split, split, not ids_only, progress=bar)
-    about = dict(train=leaks.train, evaluation=leaks.evaluation, pictures=len(leaks.evaluation_ids))
-    about |= dict(of=leaks.n_evaluation, compared=leaks.compared)
-    _report(leaks, [vars(leak) for leak in leaks.pairs], json, about)
+    found = f"{leaks.attrs['evaluation']}: {leaks.attrs['pictures']:,} of {leaks.attrs['of']:,} visuals are in "
+    images = "images compared: {:,} with {:,}".format(*leaks.attrs["compared"])
+    text = f"{found}{leaks.attrs['train']} too; {images}\n{leaks.head(10).to_string(index=False)}"
+    _report(text, leaks.to_dict("records"), json, leaks.attrs)
 
 # %% ../../nbs/11_commands/40_corpora.ipynb #e28432ba
 def _check_target(home: Path, name: str, sources: list[Path], force: bool) -> None:

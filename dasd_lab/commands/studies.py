@@ -78,7 +78,7 @@ def query_translator(
         return open_translator(name, "en", source)
     only = "The oracle returns captions of a corpus and is only for evaluation."
     expect(corpus is not None, "--translator oracle for a new query", "gloss, or a translation engine", only)
-    return ReferenceTranslator(corpus, split, origin)
+    return ReferenceTranslator(corpus, split, origin=origin)
 
 
 def consistent_method(

@@ -55,9 +55,9 @@ def _print_translation(result, path: Path, replaced: bool) -> None:
 def _translate_file(file: Path, source: str, targets: list[str], engine: dict, out, options) -> None:
     "Translate a file of captions to a file per language"
     from dasd_lab.base.foundation import expect
-    from dasd_lab.corpora.by_machine.quality import write_dropped
     from dasd_lab.corpora.by_machine.splits import machine_captions
     from dasd_lab.corpora.captions import read_captions, write_captions
+    from dasd_lab.corpora.quality import write_dropped
 
     captions = [c for c in read_captions(file, language=source) if c.language == source]
     expect(captions, f"{file} without captions in {source}", "some", "Give their language with --source.")
@@ -66,7 +66,7 @@ def _translate_file(file: Path, source: str, targets: list[str], engine: dict, o
         path = Path(out or file.parent) / f"{file.stem}.{target}.jsonl"
         replaced = path.exists()
         result = machine_captions(captions, translator, target, **options)
-        write_dropped(result.dropped, path.with_suffix(".dropped.jsonl"))
+        write_dropped(result.judged, path.with_suffix(".dropped.jsonl"))
         write_captions([c for c in result.captions if c], path)
         _print_translation(result, path, replaced)
 
@@ -102,9 +102,9 @@ def translate_captions(
 ) -> None:
     "Translate the captions of a corpus or file by machine; bad translations are dropped and reported"
     from dasd_lab.base.foundation import expect, progress_bar
-    from dasd_lab.corpora.by_machine.quality import FilterSpec
     from dasd_lab.corpora.by_machine.splits import default_cache
     from dasd_lab.corpora.languages import language_code
+    from dasd_lab.corpora.quality import FilterSpec
 
     expect(not (captions and corpus), "--captions and --corpus", "one of the two", "Leave one out.")
     expect(to, "--to without a language", "ISO 639 codes with commas", "Name a language.")

@@ -22,7 +22,7 @@ from typing import get_args
 from lingua import Language, LanguageDetectorBuilder
 
 from ..base.foundation import Caption, LabError, Origin, expect
-from ..base.presets import json_line
+from ..base.presets import json_line, opening
 from ..base.storage import whole_file
 from .languages import language_code
 
@@ -37,10 +37,10 @@ def _normalise(text: str) -> str:
 
 
 def is_visible(
-    text: str,  # any text
+    text: object,  # text, or another value of a file
 ) -> bool:
-    "Whether a text has a visible character"
-    return bool(_normalise(text))
+    "Whether something is text with a visible character"
+    return isinstance(text, str) and bool(_normalise(text))
 
 
 def clean_text(
@@ -109,12 +109,9 @@ def _table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dic
 def _rows(path: Path) -> Iterator[tuple[int, dict]]:  # line number, row
     "Rows of a caption file"
     delimiter = _delimiter(path)
-    try:
+    next_step = "Check the path and its permissions; convert a file in another encoding."
+    with opening(path, "a caption file in UTF-8", next_step):
         text = path.read_bytes().decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as e:
-        what = "is not UTF-8" if isinstance(e, UnicodeDecodeError) else "cannot be read"
-        next_step = "Check the path and its permissions; convert a file in another encoding."
-        raise LabError(f"{path} {what} ({e})", "a caption file in UTF-8", next_step) from None
     return _table_rows(text, path.name, delimiter) if delimiter else _json_rows(text, path.name)
 
 # %% ../../nbs/01_corpora/1_core/10_captions.ipynb #5c485902
@@ -136,23 +133,16 @@ def _caption(row: dict, where: str) -> Caption:
 
 def read_captions(
     path: str | Path,  # .jsonl, .csv or .tsv
-    rename: dict | None = None,  # column of the file → column of `COLUMNS`
     **defaults,  # values of columns that the file lacks
 ) -> list[Caption]:  # in the order of the file
     "Read captions; errors name the line and the column"
     path = Path(path)
-    rename = rename or {}
     captions = []
     for i, cells in _rows(path):
-        found = {rename.get(column, column): value for column, value in cells.items()}
-        row = defaults | {column: found[column] for column in COLUMNS if found.get(column) is not None}
+        row = defaults | {column: cells[column] for column in COLUMNS if cells.get(column) is not None}
         missing = [column for column in ("text", "language", "visual_id") if column not in row]
-        if missing:
-            raise LabError(
-                f"{path.name}, line {i}: no column {missing}, found {sorted(found)}",
-                f"the columns {list(COLUMNS)}, the last two optional",
-                f"Rename the column, or pass rename={{'{min(found, default='caption')}':'{missing[0]}'}}.",
-            )
+        given = f"{path.name}, line {i}: no column {missing}, found {sorted(cells)}"
+        expect(not missing, given, f"the columns {list(COLUMNS)}, the last two optional", "Rename the column.")
         captions.append(_caption(row, f"{path.name}, line {i}"))
     expect(captions, f"{path.name} without captions", "at least one row", "Check the file.")
     return captions
@@ -198,8 +188,7 @@ def _detector(candidates: tuple[str, ...]):
     "The lingua detector for a set of languages"
     languages = {language.iso_code_639_1.name.lower(): language for language in Language.all()}
     missing = [code for code in candidates if code not in languages]
-    if missing:
-        raise LabError(f"languages {missing}", f"some of {sorted(languages)}", "Set the language of the query.")
+    expect(not missing, f"languages {missing}", f"some of {sorted(languages)}", "Set the language of the query.")
     builder = LanguageDetectorBuilder.from_languages(*[languages[code] for code in candidates])
     # among many, lingua's small models read single words as well, in a tenth of the memory and of the time
     return (builder.with_low_accuracy_mode() if len(candidates) > _MANY else builder).build()
@@ -219,8 +208,7 @@ def recognise_language(
     "Identify the language of a text among candidates"
     text = clean_text(text)[:1000]
     candidates = list(dict.fromkeys(map(language_code, candidates)))
-    if not candidates:
-        raise LabError("no candidate languages", "at least one", "Give the languages that the model reads.")
+    expect(candidates, "no candidate languages", "at least one", "Give the languages that the model reads.")
     letters = [character for character in text if character.isalpha()]
     if not letters:
         return candidates[0], 0.0

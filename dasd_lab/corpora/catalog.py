@@ -11,6 +11,7 @@ __all__ = ['CORPORA', 'BUILT_IN', 'FORMS', 'register_corpus', 'built_in', 'impor
 import hashlib
 import importlib
 import inspect
+import json
 import pkgutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from fastcore.basics import patch
 from PIL import Image
 
 from ..base.foundation import Caption, LabError, data_root, expect, lab_command, unknown_name
-from ..base.presets import read_json
+from ..base.presets import opening, read_json
 from ..base.storage import whole_file
 from .captions import clean_text, is_visible, read_captions
 from .descriptions import Described, captioner_manifest, described_in
@@ -49,9 +50,8 @@ def register_corpus(
     "Register a loader by name (a decorator)"
 
     def decorate(load: Callable[..., "Corpus"]):
-        known = CORPORA.get(name, load)
-        given = f"a second corpus named {name!r}"
-        expect(known.__qualname__ == load.__qualname__, given, "a unique name", f"Choose one: {name!r} is taken.")
+        fits = CORPORA.get(name, load).__qualname__ == load.__qualname__
+        expect(fits, f"a second corpus named {name!r}", "a unique name", f"Choose one: {name!r} is taken.")
         CORPORA[name] = load
         return load
 
@@ -101,10 +101,8 @@ def read_translations(
 ) -> list[Caption | None]:  # N
     "Read machine translations; a .json file beside them is compared with the source captions"
     next_step = "Translate the split again: dasd-lab translate. Captions that did not change are read from the cache."
-    try:
+    with opening(path, "lines of UTF-8", next_step):
         lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    except (OSError, ValueError) as e:
-        raise LabError(f"{path} cannot be read ({e})", "lines of UTF-8", next_step) from None
     expect(
         len(lines) == len(captions),
         f"{len(lines):,} lines in {path} for {len(captions):,} captions",
@@ -169,16 +167,22 @@ class Corpus:
     ) -> Image.Image:
         "An image for display"
         visuals = next((v for v in map(self.visuals, self.splits) if visual_id in v), None)
-        if visuals is None:
-            raise LabError(f"the visual {visual_id!r}", f"one of {self.name}", "Check the id.")
+        expect(visuals, f"the visual {visual_id!r}", f"one of {self.name}", "Check the id.")
         image = visuals[visuals.index_of(visual_id)].picture
         scale = size / max(image.size)
         shape = [max(1, round(side * scale)) for side in image.size]
         return image.resize(shape, Image.Resampling.LANCZOS)
 
+    def picture_files(self, split: str) -> Sequence[Path | None]:
+        "Files of a thousand evenly spaced images of a split, or of all; None: not present"
+        return []
+
     def pictures_stamp(self, split: str) -> str:
-        "Identifies the images of a split without reading them; '' if unknown"
-        return getattr(self.visuals(split), "stamp", "") or getattr(self, "checksum", "")
+        "Identifies the images of a split by the sizes of their files; '' if unknown"
+        files = self.picture_files(split)
+        sizes = [path.stat().st_size if path and path.is_file() else None for path in files]
+        stamp = hashlib.sha256(json.dumps(sizes).encode()).hexdigest()[:16]
+        return stamp if files else getattr(self, "checksum", "")
 
 # %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #3988956d
 @patch(as_prop=True)
@@ -277,22 +281,23 @@ def descriptions_folder(self: Corpus) -> Path | None:
     return None if self.root is None else Path(self.root) / "descriptions"
 
 
-def _choose_described(
-    selected: str,  # name or fingerprint of a captioner; '': the first of the candidates that is complete
-    candidates: list[Described],  # see `described_in`
-    where: str,  # corpus and split, for messages
-) -> Described | None:
-    "The descriptions that are read"
-    if not selected:
-        return candidates[0] if candidates else None
-    matches = [d for d in candidates if selected in (d.captioner, d.fingerprint)]
-    known = [f"{d.captioner} ({d.fingerprint})" for d in candidates]
-    use = "`dasd-lab describe CORPUS --use NAME`, or its FINGERPRINT"
-    expect(matches, f"{where}: no descriptions by {selected!r}", f"one of {known}", f"Describe it, or choose: {use}.")
-    settings = {d.fingerprint for d in matches}
-    given = f"{where}: descriptions by {selected!r} with several settings"
-    expect(len(settings) == 1, given, f"one of {sorted(settings)}", f"Choose a fingerprint: {use}.")
-    return matches[0]
+@patch
+def _descriptions_beside(
+    self: Corpus,
+    split: str,  # one of `splits`
+) -> tuple[Described | None, bool]:  # the first of those of the selected captioner, or of all; is one selected?
+    folder = self.descriptions_folder
+    if folder is None or not folder.is_dir():
+        return None, False
+    file = folder / "described_by.txt"
+    selected = self.described_by or (file.read_text(encoding="utf-8").strip() if file.is_file() else "")
+    found = described_in(folder, self.visuals(split).ids, split)
+    matches = [d for d in found if selected in ("", d.captioner, d.fingerprint)]
+    known = [f"{d.captioner} ({d.fingerprint})" for d in found]
+    next_step = "Describe it, or choose: `dasd-lab describe CORPUS --use NAME`, or its FINGERPRINT."
+    given = f"{self.name}, {split}: no descriptions by {selected!r}"
+    expect(matches or not selected, given, f"one of {known}", next_step)
+    return next(iter(matches), None), bool(selected)
 
 
 @patch
@@ -301,25 +306,18 @@ def described(
     split: str,  # one of `splits`
 ) -> Described | None:  # None: there are none beside the corpus
     "The descriptions that a split reads"
-    folder = self.descriptions_folder
-    if folder is None or not folder.is_dir():
-        return None
-    file = folder / "described_by.txt"
-    selected = self.described_by or (file.read_text(encoding="utf-8").strip() if file.is_file() else "")
-    where = f"{self.name}, {split}"
-    found = _choose_described(selected, described_in(folder, self.visuals(split).ids, split), where)
+    found, is_selected = self._descriptions_beside(split)
     if found is None:
         return None
+    where = f"{self.name}, {split}"
     corpus = self.name if self.name in list_corpora() else self.root
     next_step = f"Run `{lab_command('describe', corpus, '--split', split)}` with the same captioner."
     if found.missing:
-        missing = (
-            f"{where}: {found.missing:,} of {len(found.ids):,} visuals are not described yet by {found.captioner}."
-        )
-        then = "They count as failed." if selected else "Incomplete descriptions are read only if selected."
-        warnings.warn(f"{missing} {then} {next_step}", stacklevel=2)
-        if not selected:
-            return None
+        missing = f"{found.missing:,} of {len(found.ids):,} visuals are not described yet by {found.captioner}."
+        then = "They count as failed." if is_selected else "Incomplete descriptions are read only if selected."
+        warnings.warn(f"{where}: {missing} {then} {next_step}", stacklevel=2)
+    if found.missing and not is_selected:
+        return None
     if found.pictures not in ("", self.pictures_stamp(split)):
         changed = f"{where}: the images or their captions changed since {found.captioner} described them."
         warnings.warn(f"{changed} {next_step}", stacklevel=2)
@@ -385,15 +383,12 @@ def load_corpus(
     if name not in CORPORA and name not in list_corpora():
         raise unknown_name("a corpus", name, list_corpora(), "Import the module that registers it.")
     known = inspect.signature(CORPORA[name]).parameters
-    open_ended = any(p.kind is p.VAR_KEYWORD for p in known.values())
-    for option in options:
-        given = f"the corpus {name} with the option {option!r}"
-        expect(open_ended or option in known, given, f"one of {list(known)}", "Correct the option.")
+    unknown = sorted(options.keys() - known)
+    expect(not unknown, f"the corpus {name} with the option {unknown}", f"one of {list(known)}", "Correct the option.")
     corpus = CORPORA[name](**options)
     if name in FORMS and corpus.mt_folder.is_dir():
         files = [path.name for split in corpus.splits for path in corpus.mt_folder.glob(f"{split}.*.txt")]
-        translated_into = sorted(file.split(".")[1] for file in files)
-        corpus.languages = tuple(dict.fromkeys([*corpus.languages, *translated_into]))
+        corpus.languages = tuple(dict.fromkeys([*corpus.languages, *sorted(file.split(".")[1] for file in files)]))
     return corpus
 
 # %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #0715ac47
@@ -423,35 +418,22 @@ class FolderCorpus(Corpus):
         expect(files, given, "such as train.jsonl and train/", "Arrange the files accordingly.")
         self.splits = tuple(files)
         self._visuals = {split: visuals_from_folder(self.root / split) for split in files}
-        self._all = {split: self._sorted_captions(split, file) for split, file in files.items()}
+        index = {split: visuals.index_of for split, visuals in self._visuals.items()}
+        self._all = {s: sorted(read_captions(f), key=lambda c, s=s: index[s](c.visual_id)) for s, f in files.items()}
         languages = {caption.language for captions in self._all.values() for caption in captions}
         self.languages = tuple(sorted(languages, key=lambda language: (language != source, language)))
-
-    def _sorted_captions(self, split: str, file: Path) -> list[Caption]:
-        visuals = self._visuals[split]
-        return sorted(read_captions(file), key=lambda caption: visuals.index_of(caption.visual_id))
 
     def visuals(self, split: str) -> Visuals:
         self.check(split)
         return self._visuals[split]
 
-    def pictures_stamp(self, split: str) -> str:
-        # paths and sizes; modification times change when files are copied
-        files = [path for path in (self.root / split).rglob("*") if path.is_file()]
-        sizes = sorted((str(path.relative_to(self.root)), path.stat().st_size) for path in files)
-        return hashlib.sha256(repr(sizes).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    def picture_files(self, split: str) -> list[Path]:
+        return sorted(path for path in (self.root / split).rglob("*") if path.is_file())
 
     def _captions(self, split: str, language: str) -> list[Caption]:
         return [caption for caption in self._all[split] if caption.language == language]
 
 # %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #7711ad87
-def _option_value(text: str) -> bool | int | str:
-    "True, false and numbers as such, all else as text"
-    if text in ("true", "false"):
-        return text == "true"
-    return int(text) if text.isdecimal() else text
-
-
 def corpus_options(
     address: str,  # a registered name and its options, such as flickr8k:test=zh_translated
 ) -> tuple[str, dict[str, Any]]:  # name, options for `load_corpus`; no options: the address itself
@@ -464,7 +446,8 @@ def corpus_options(
         option, equals, value = part.partition("=")
         given = f"the corpus {address!r} with {part!r}"
         expect(equals, given, "NAME:OPTION=VALUE,OPTION=VALUE", "Give the option a value.")
-        options[option.strip()] = _option_value(value.strip())
+        value = value.strip()
+        options[option.strip()] = dict(true=True, false=False).get(value, int(value) if value.isdecimal() else value)
     return name, options
 
 

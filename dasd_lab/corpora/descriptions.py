@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -24,6 +24,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from ..base.foundation import LabError, expect
+from ..base.presets import opening
 from ..base.storage import whole_file, write_json
 from .captions import clean_text, is_visible
 from .visuals import PICTURE_SUFFIXES, Visuals
@@ -62,10 +63,8 @@ def read_lines(
     path: Path,  # the .jsonl file
 ) -> dict[str, dict]:  # id → row: 'id', 'stamp', 'text', and 'error' if the image could not be read
     "Read descriptions; damaged lines are ignored"
-    try:
+    with opening(path, "descriptions", "Check its permissions."):
         lines = path.read_bytes().split(b"\n") if path.is_file() else []
-    except OSError as e:
-        raise LabError(f"{path} cannot be read ({e.strerror or e})", "descriptions", "Check its permissions.") from None
     rows = {}
     for line in lines:
         try:
@@ -87,16 +86,14 @@ def _append(f: BinaryIO, rows: Sequence[dict]) -> None:
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     "Exclusive access to a file of descriptions"
-    try:
+    with opening(path.parent, "a writable folder", "Choose another folder."):
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path.with_name(f".{path.name}.lock")).acquire(timeout=0)
-    except Timeout:
-        given = f"{path}, which another process is writing"
-        next_step = "Wait for it; finished descriptions will be reused."
-        raise LabError(given, "one process at a time", next_step) from None
-    except OSError as e:
-        given = f"{path.parent} cannot be written ({e.strerror or e})"
-        raise LabError(given, "a writable folder", "Choose another folder.") from e
+        try:
+            lock = FileLock(path.with_name(f".{path.name}.lock")).acquire(timeout=0)
+        except Timeout:
+            given = f"{path}, which another process is writing"
+            next_step = "Wait for it; finished descriptions will be reused."
+            raise LabError(given, "one process at a time", next_step) from None
     with lock:
         yield
 
@@ -146,20 +143,15 @@ def describe_batch(
     captioner: Captioner,  # any captioner
     batch: list[np.ndarray],  # N visuals, each uint8 [T, H, W, 3]
 ) -> list[str]:  # N, '' for no description
-    "Describe a batch; empty descriptions are requested a second time"
-
-    def call(method: Callable[[list], list[str]], visuals: list[np.ndarray]) -> list[str]:
-        texts = method(visuals)
-        given = f"{len(texts)} descriptions of {len(visuals)} visuals by {captioner.name}"
-        next_step = "Correct the captioner; nothing of this batch was written."
-        expect(len(texts) == len(visuals), given, "one description per visual", next_step)
-        return [_clean_description(text) for text in texts]
-
-    texts = call(captioner.describe, batch) if batch else []
+    "Describe a batch; empty descriptions are requested a second time, in the other way that a captioner may have"
+    texts = list(map(_clean_description, captioner.describe(batch))) if batch else []
+    given = f"{len(texts)} descriptions of {len(batch)} visuals by {captioner.name}"
+    next_step = "Correct the captioner; nothing of this batch was written."
+    expect(len(texts) == len(batch), given, "one description per visual", next_step)
     empty = [i for i, text in enumerate(texts) if not text]
-    again = call(getattr(captioner, "again", captioner.describe), [batch[i] for i in empty]) if empty else []
-    for i, text in zip(empty, again):
-        texts[i] = text
+    if empty and hasattr(captioner, "again"):
+        for i, text in zip(empty, captioner.again([batch[i] for i in empty])):
+            texts[i] = _clean_description(text)
     return texts
 
 # %% ../../nbs/01_corpora/1_core/40_descriptions.ipynb #9400e735
@@ -221,11 +213,9 @@ def captioner_manifest(
     home: Path,  # folder of one captioner
 ) -> dict | None:  # None: not a folder of a captioner
     "Read the manifest of a captioner's folder"
-    try:
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         manifest = json.loads((home / "manifest.json").read_text(encoding="utf-8"))
         return manifest if manifest["name"] and isinstance(manifest["parts"], dict) else None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
 
 
 def _write_manifest(
@@ -274,10 +264,8 @@ class TextFolder:
         stems = [visual_id.rsplit(".", 1)[0]] if visual_id.lower().endswith(PICTURE_SUFFIXES) else []
         paths = [_text_path(self.folder, name) for name in (visual_id, *stems)]
         path = next((path for path in paths if path.is_file()), None)
-        try:
+        with opening(path, "UTF-8 text", "Correct the file."):
             return path and path.read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
-        except (OSError, UnicodeDecodeError) as e:
-            raise LabError(f"{path} cannot be read ({e})", "UTF-8 text", "Correct the file.") from None
 
     def texts(
         self,
@@ -301,7 +289,7 @@ class TextFolder:
         files = [(p.relative_to(self.folder).as_posix(), hashlib.sha256(p.read_bytes()).hexdigest()) for p in paths]
         return hashlib.sha256(repr(files).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
-
+# %% ../../nbs/01_corpora/1_core/40_descriptions.ipynb #b216aaaf
 def write_texts(
     ids: Sequence[str],  # N
     texts: Sequence[str],  # N, '' for no description
@@ -363,8 +351,7 @@ def describe_split(
     "Describe a split of a corpus in the corpus's folder"
     visuals = corpus.visuals(split)
     folder = corpus.descriptions_folder
-    if folder is None:
-        raise LabError(f"{corpus.name} without a folder", "a corpus in a folder", "Call `describe` with a folder.")
+    expect(folder, f"{corpus.name} without a folder", "a corpus in a folder", "Call `describe` with a folder.")
     pictures = corpus.pictures_stamp(split)
     if isinstance(captioner, TextFolder):
         return _import_texts(visuals.ids, captioner, folder, part=split, pictures=pictures)

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
+from PIL.Image import Transpose as Turn
 
 from ..base.foundation import LabError, expect
+from ..base.presets import opening
 
 # %% ../../nbs/01_corpora/1_core/20_visuals.ipynb #2bcff1d8
 MAX_PIXELS = 120_000_000  # larger images are rejected before decoding
@@ -47,29 +49,28 @@ def _open(source: str | Path | bytes, name: str) -> Image.Image:
             return Image.open(io.BytesIO(source) if isinstance(source, (bytes, bytearray)) else source)
     except UnidentifiedImageError:
         raise LabError(f"{name} is not an image", "an image such as PNG, JPEG or WebP", "Check the file.") from None
-    except Image.DecompressionBombError:
-        given = f"{name} is larger than {MAX_PIXELS // 10**6} million pixels"
-        raise LabError(given, "a smaller image", "Scale it down first.") from None
     except Exception as e:  # decoders raise errors of any kind
         given = f"{name} cannot be opened ({getattr(e, 'strerror', None) or e})"
         raise LabError(given, "a readable image file", "Check the file and its permissions.") from None
 
 
 _ORIENTATION = 0x112  # EXIF tag
+_TURNS = dict(  # its values that are not upright
+    zip(
+        range(2, 9),
+        [Turn.FLIP_LEFT_RIGHT, Turn.ROTATE_180, Turn.FLIP_TOP_BOTTOM, Turn.TRANSPOSE]
+        + [Turn.ROTATE_270, Turn.TRANSVERSE, Turn.ROTATE_90],
+    )
+)
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    "Apply the EXIF orientation"
+    "Apply the EXIF orientation; `ImageOps.exif_transpose` fails on entries that cannot be written again"
     image.load()
-    with suppress(Exception):  # some EXIF entries cannot be written again
-        return ImageOps.exif_transpose(image)
+    turn = None
     with suppress(Exception):
-        orientation = Image.Exif()
-        orientation[_ORIENTATION] = image.getexif()[_ORIENTATION]
-        copy = image.copy()
-        copy.info["exif"] = orientation.tobytes()
-        return ImageOps.exif_transpose(copy)
-    return image
+        turn = _TURNS.get(image.getexif().get(_ORIENTATION))
+    return image if turn is None else image.transpose(turn)
 
 
 def _as_rgb(image: Image.Image) -> Image.Image:
@@ -141,8 +142,7 @@ class Visuals(Sequence):
         self._pixels = pixels
         self.n_frames = n_frames
         self._index = {visual_id: i for i, visual_id in enumerate(self.ids)}
-        if len(self._index) != len(self.ids):
-            raise LabError("two visuals with the same id", "unique ids", "Rename one.")
+        expect(len(self._index) == len(self.ids), "two visuals with the same id", "unique ids", "Rename one.")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -160,23 +160,15 @@ class Visuals(Sequence):
 
     def index_of(self, visual_id: str) -> int:
         "Index of a visual"
-        if visual_id not in self._index:
-            raise LabError(
-                f"the visual {visual_id!r}",
-                f"one of {len(self)}, such as {self.ids[:2]}",
-                "Check the id and the split.",
-            )
+        expected = f"one of {len(self)}, such as {self.ids[:2]}"
+        expect(visual_id in self._index, f"the visual {visual_id!r}", expected, "Check the id and the split.")
         return self._index[visual_id]
 
     @property
     def pixels(self) -> np.ndarray:
         "[N, H, W, 3] uint8, memory-mapped"
-        if self._pixels is None:
-            raise LabError(
-                "visuals of several sizes or lengths",
-                "images of one size in one array",
-                "Read them one by one: visuals[i].frames.",
-            )
+        given, expected = "visuals of several sizes or lengths", "images of one size in one array"
+        expect(self._pixels is not None, given, expected, "Read them one by one: visuals[i].frames.")
         return self._pixels
 
 # %% ../../nbs/01_corpora/1_core/20_visuals.ipynb #1136ece5
@@ -186,18 +178,11 @@ def visuals_from_array(
 ) -> Visuals:
     "Images of one size in one array; files are memory-mapped"
     if isinstance(pixels, (str, Path)):
-        try:
+        with opening(pixels, "a .npy file of bytes [N, H, W, 3]", "Build the corpus again."):
             pixels = np.load(pixels, mmap_mode="r", allow_pickle=False)
-        except FileNotFoundError:
-            raise LabError(f"no file {pixels}", "an array of pixels", "Build the corpus.") from None
-        except (ValueError, EOFError, OSError) as e:
-            raise LabError(
-                f"{pixels} is no whole array ({e})", "a .npy file of bytes [N, H, W, 3]", "Build the corpus again."
-            ) from None
-    if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[-1] != 3:
-        raise LabError(f"pixels {pixels.dtype} {list(pixels.shape)}", "uint8 [N, H, W, 3]", "Convert them.")
-    if len(pixels) != len(ids):
-        raise LabError(f"{len(ids)} ids for {len(pixels)} images", "one id per image", "Check the file.")
+    fits = pixels.dtype == np.uint8 and pixels.ndim == 4 and pixels.shape[-1] == 3 and len(pixels) == len(ids)
+    given = f"{len(ids)} ids for {len(pixels)} images, {pixels.dtype} {list(pixels.shape)}"
+    expect(fits, given, "one id per image, uint8 [N, H, W, 3]", "Check the file.")
     return Visuals(ids, lambda i: np.asarray(pixels[i])[None], pixels)
 
 # %% ../../nbs/01_corpora/1_core/20_visuals.ipynb #46d98732
@@ -206,14 +191,11 @@ def visuals_from_folder(
 ) -> Visuals:  # ids are relative paths, without suffix if unique
     "Images of a folder, read lazily"
     folder = Path(folder)
-    if not folder.is_dir():
-        raise LabError(f"no folder {folder}", "a folder of images", "Check the path.")
+    expect(folder.is_dir(), f"no folder {folder}", "a folder of images", "Check the path.")
     paths = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in PICTURE_SUFFIXES]
     paths = [path for path in paths if not path.name.startswith(".")]
-    if not paths:
-        raise LabError(
-            f"{folder} without images", f"files that end in {', '.join(PICTURE_SUFFIXES)}", "Check the folder."
-        )
+    expected = f"files that end in {', '.join(PICTURE_SUFFIXES)}"
+    expect(paths, f"{folder} without images", expected, "Check the folder.")
     names = [path.relative_to(folder) for path in paths]
     ids = [name.with_suffix("").as_posix() for name in names]
     if len(set(ids)) < len(ids):

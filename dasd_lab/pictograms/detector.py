@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 import torch
 from PIL import Image
 from torch import Tensor, nn
@@ -23,8 +22,7 @@ from torch.nn import functional as F
 from ..base.foundation import expect, shipped_folder
 from ..base.presets import opening
 from ..base.storage import Manifest, read_tensors, seal, sha256, unseal, whole_folder, write_tensors
-from .grammar import COLOURS, PLACES, SIZES, Scene, Thing, load_language
-from .painting import layout
+from .grammar import COLOURS, PLACES, SIZES, Scene, load_language
 
 # %% ../../nbs/02_pictograms/30_detector.ipynb #4365b40f
 _PIXELS = 64  # side of the detector's input
@@ -135,18 +133,14 @@ def load_detector(
 ) -> Detector:  # in evaluation mode, float32
     "Read a detector; never executes code from the folder"
     manifest = unseal(folder, "detector", schema=DetectorManifest)
-    sizes = manifest["nouns"], manifest["widths"], manifest["hidden"]
     unknown = sorted(set(manifest["nouns"]) - load_language("en").nouns.keys())
     expect(not unknown, f"{folder} with the nouns {unknown}", "nouns of the pictograms", "Restore the folder.")
-    weights = read_tensors(Path(folder) / "model.safetensors")
-    # a broken manifest may name any widths, for which there is no memory
-    with opening(folder, "the sizes of a detector"), torch.device("meta"):
-        shapes = {name: tensor.shape for name, tensor in Detector(*sizes).state_dict().items()}
-    fits = {name: tensor.shape for name, tensor in weights.items()} == shapes
     next_step = "Restore the folder, or train it again: python tools/release/train_detector.py"
-    expect(fits, f"the weights in {folder}", f"the tensors of a detector of {manifest['widths']} channels", next_step)
-    detector = Detector(*sizes)
-    detector.load_state_dict(weights)
+    with opening(folder, "the tensors of a detector of these sizes", next_step):
+        weights = {name: tensor.float() for name, tensor in read_tensors(Path(folder) / "model.safetensors").items()}
+        with torch.device("meta"):  # a broken manifest may name any widths, for which there is no memory
+            detector = Detector(manifest["nouns"], manifest["widths"], manifest["hidden"])
+        detector.load_state_dict(weights, assign=True)
     return detector.to(memory_format=torch.channels_last).eval().requires_grad_(False)
 
 # %% ../../nbs/02_pictograms/30_detector.ipynb #d3c6e0a4
@@ -342,35 +336,24 @@ class PictogramCaptioner:
         return [to_text(scene) for scene in self.detect(batch)]
 
 # %% ../../nbs/02_pictograms/30_detector.ipynb #8449f39b
-def _is_correct(found: Detection, thing: Thing, centres: Sequence[tuple[float, float]]) -> dict[str, bool]:
-    "Whether each attribute of a detected thing is correct"
-    return dict(
-        count=found.count == thing.count,
-        colour=found.colour == (thing.modifier if thing.modifier in COLOURS else ""),
-        size=found.size == (thing.modifier if thing.modifier in SIZES else ""),
-        position=position_name(found.centre) == position_name(np.mean(centres, 0)),
-    )
-
-
 def agreement(
     detected: Sequence[DetectedScene],  # N
     scenes: Sequence[Scene],  # N, the content of the images
-    seed: int = 0,  # with which they were rendered
 ) -> dict[str, float]:  # shares 0…1
-    "Accuracy of detections; counts, colours, sizes and positions are those of things whose noun was found"
-    things, images = [], []
-    for prediction, scene in zip(detected, scenes):
-        by_noun = {thing.noun: thing for thing in reversed(prediction.things)}  # the largest of each noun
-        placed = [(thing, centres) for thing, centres, _ in layout(scene, seed)[1] if thing.noun in by_noun]
-        found = [_is_correct(by_noun[thing.noun], thing, centres) for thing, centres in placed]
-        things += found
-        same_things = len(found) == len(scene.things) == len(prediction.things)
-        same_kinds = all(c["count"] and c["colour"] and c["size"] for c in found)
-        place = prediction.place == scene.place
-        images.append(dict(place=place, whole_scene=place and same_things and same_kinds))
-    nouns = dict(
-        noun_recall=len(things) / sum(len(scene.things) for scene in scenes),
-        noun_precision=len(things) / max(1, sum(len(scene.things) for scene in detected)),
+    "Nouns that are found, things that are right in noun, count, colour and size, places, and whole scenes"
+    things = [
+        (
+            {(t.noun, t.count, t.colour + t.size) for t in found.things},
+            {(t.noun, t.count, t.modifier) for t in scene.things},
+        )
+        for found, scene in zip(detected, scenes)
+    ]
+    n = sum(len(wanted) for _, wanted in things)
+    nouns = [{noun for noun, *_ in found} & {noun for noun, *_ in wanted} for found, wanted in things]
+    places = [found.place == scene.place for found, scene in zip(detected, scenes)]
+    return dict(
+        noun_recall=sum(map(len, nouns)) / n,
+        thing=sum(len(found & wanted) for found, wanted in things) / n,
+        place=sum(places) / len(scenes),
+        whole_scene=sum(place and found == wanted for place, (found, wanted) in zip(places, things)) / len(scenes),
     )
-    columns = ["count", "colour", "size", "position"]
-    return nouns | dict(pd.DataFrame(things, columns=columns).mean().fillna(0)) | dict(pd.DataFrame(images).mean())

@@ -35,7 +35,7 @@ class GlossedWord(NamedTuple):
 class Gloss:
     "A sentence in English words"
 
-    english: str  # with minimal reordering
+    english: str  # in the order of the sentence
     words: tuple[GlossedWord, ...]  # in the order of the sentence
 
     @property
@@ -87,8 +87,6 @@ class Reading(NamedTuple):
     key: str = ""  # as in `GlossedWord`
     plural: str = ""  # of a noun
     count: str = ""  # of a noun without numeral: '1', '2' (dual) or '+' (plural)
-    bound: str = ""  # the same after a relation or preposition, which governs another case
-    behind: bool = False  # a relation that follows its complement
 
 # %% ../../nbs/02_pictograms/70_gloss.ipynb #e1c29063
 @dataclass(frozen=True, eq=False)
@@ -105,9 +103,6 @@ class Lexicon:
     @property
     def spaced(self) -> bool:
         return bool(self.language.join)
-
-    def __repr__(self):
-        return f"Lexicon({self.language.code!r}, {len(self.entries):,} entries)"
 
 
 @lru_cache
@@ -143,11 +138,11 @@ def _inflected(stem: str, language: Language) -> Iterator[str]:
     yield stem[:-1]
 
 # %% ../../nbs/02_pictograms/70_gloss.ipynb #dfda0af1
-def _count(noun: Noun, form: str, language: Language, bound: bool) -> str:  # '1', '2' (dual) or '+'
-    "How many a noun form means, in the first case, or `bound` in the others"
+def _count(noun: Noun, form: str, language: Language) -> str:  # '1', '2' (dual) or '+'
+    "How many a noun form means"
     numbers = language.data["numbers"]
     slots = [slot for slot, other in noun.forms.items() if other == form]
-    classes = {number for number, case in slots if (case != language.cases[0]) == bound} or {n for n, _ in slots}
+    classes = {number for number, case in slots if case == language.cases[0]} or {number for number, _ in slots}
     if numbers["1"] in classes:
         return "1"
     is_dual = list(numbers.values()).count(numbers["2"]) == 1
@@ -160,8 +155,7 @@ def _noun_readings(language: Language) -> Iterator[tuple[str, Reading]]:
         singular, plural = (load_language("en").nouns[key][0].forms[number, "nom"] for number in ("sg", "pl"))
         for noun in synonyms:
             for form in dict.fromkeys(noun.forms.values()):
-                counts = (_count(noun, form, language, bound) for bound in (False, True))
-                yield form, Reading("noun", singular, key, plural, *counts)
+                yield form, Reading("noun", singular, key, plural, _count(noun, form, language))
 
 # %% ../../nbs/02_pictograms/70_gloss.ipynb #7fe0ecd8
 def _wordings(language: Language, name: str) -> Iterator[tuple[str, str, str]]:  # form, English, id
@@ -193,8 +187,7 @@ def _relation_readings(language: Language, extra: dict) -> Iterator[tuple[str, R
     further = [(form, english, "") for english, forms in extra["relations"].items() for form in forms]
     for form, english, key in (*_wordings(language, "relations"), *further):
         before, _, after = re.sub(r"\{b[^}]*\}", "{b}", form).partition("{b}")
-        reading = Reading("relation", english.replace("{b}", "").strip(), key, behind=not before.strip())
-        yield before.strip() or after.strip(), reading
+        yield before.strip() or after.strip(), Reading("relation", english.replace("{b}", "").strip(), key)
 
 
 def _readings(language: Language, extra: dict) -> Iterator[tuple[str, Reading]]:
@@ -213,7 +206,7 @@ def _readings(language: Language, extra: dict) -> Iterator[tuple[str, Reading]]:
         yield form, Reading("place", place, key)
     yield from _relation_readings(language, extra)
     yield from ((form, Reading("article", "the")) for form in extra["articles"])
-    yield from ((form, Reading("particle", "", "of" if form in ("の", "的") else "")) for form in extra["particles"])
+    yield from ((form, Reading("particle", "")) for form in extra["particles"])
     for word, forms in extra["words"].items():
         yield from ((form, Reading("word", word)) for form in _leaves(forms))
 
@@ -271,28 +264,20 @@ def _known(token: _Token, lex: Lexicon) -> list[_Token]:
 
 # %% ../../nbs/02_pictograms/70_gloss.ipynb #01aab9ad
 _COPULA = re.compile(r"\b(?:is|are)$")
-_BEFORE_NOUN = ("article", "quantifier", "modifier", "classifier")
 
 
 def _choose(
     readings: tuple[Reading, ...],  # of one entry
     previous: Reading | None,  # of the words before
-    is_open: bool,  # a numeral or modifier awaits its noun
     after: bool,  # adjectives follow nouns
 ) -> Reading | None:  # None: no reading is possible
     "Choose the reading that fits the context"
     kind = previous.kind if previous else ""
-    impossible = set()
-    if is_open and kind != "article":
-        impossible.add("place")
-    if not (is_open and kind in ("quantifier", "modifier")):
-        impossible.add("classifier")
-    follows_noun = after and not is_open and kind in ("noun", "modifier", "unknown")
+    follows_noun = after and kind in ("noun", "unknown")
     follows_copula = kind == "word" and _COPULA.search(previous.english)
     preferred = "classifier" if kind == "quantifier" else "modifier" if follows_noun or follows_copula else ""
-    candidates = [reading for reading in readings if reading.kind not in impossible]
-    candidates.sort(key=lambda reading: reading.kind != preferred)
-    return candidates[0] if candidates else None
+    possible = [r for r in readings if r.kind != "classifier" or kind in ("quantifier", "modifier")]
+    return min(possible, key=lambda reading: reading.kind != preferred, default=None)
 
 # %% ../../nbs/02_pictograms/70_gloss.ipynb #f298fbb6
 _MARKS = str.maketrans("、。，；：！？،؛؟", ",.,;:!?,;?")
@@ -308,13 +293,13 @@ def _reading_of_unknown(form: str, text: str) -> Reading:
 
 
 def _longest_entry(
-    tokens: list[_Token], start: int, lex: Lexicon, previous: Reading | None, is_open: bool
+    tokens: list[_Token], start: int, lex: Lexicon, previous: Reading | None
 ) -> tuple[Reading | None, int]:  # reading and number of tokens
     "The longest entry that begins at a token and fits the context"
     longest = min(lex.reach.get(tokens[start].form, 0), len(tokens) - start)
     for n in range(longest, 0, -1):
         readings = lex.entries.get(tuple(token.form for token in tokens[start : start + n]), ())
-        reading = _choose(readings, previous, is_open, lex.after)
+        reading = _choose(readings, previous, lex.after)
         if reading:
             return reading, n
     return None, 1
@@ -324,10 +309,9 @@ def _look_up(tokens: list[_Token], lex: Lexicon) -> list[tuple[Reading, str]]:  
     "Readings of a sentence, the longest entries first"
     result: list[tuple[Reading, str]] = []
     start = 0
-    is_open = False
     while start < len(tokens):
         previous, before = result[-1] if result else (None, "")
-        reading, n = _longest_entry(tokens, start, lex, previous, is_open)
+        reading, n = _longest_entry(tokens, start, lex, previous)
         text = (" " if lex.spaced else "").join(token.text for token in tokens[start : start + n] if token.text)
         if reading is None:
             reading = _reading_of_unknown(tokens[start].form, text)
@@ -337,141 +321,24 @@ def _look_up(tokens: list[_Token], lex: Lexicon) -> list[tuple[Reading, str]]:  
                 reading = _reading_of_unknown(text, text)
         result.append((reading, text))
         start += n
-        if reading.kind == "particle":
-            is_open = is_open and reading.key == "of"
-        else:
-            modifies_previous = lex.after and not is_open and previous and previous.kind in ("noun", "modifier")
-            is_open = reading.kind in _BEFORE_NOUN and not modifies_previous
     return result
-
-# %% ../../nbs/02_pictograms/70_gloss.ipynb #d9918d31
-class _Piece(NamedTuple):
-    "A part of the English sentence"
-
-    kind: str  # thing | relation | place | word | mark
-    english: str
-    behind: bool = False  # a relation that follows its complement, or a place that precedes its noun
 
 # %% ../../nbs/02_pictograms/70_gloss.ipynb #74c15861
-def _noun_phrase(head: Reading, parts: list[Reading], bound: bool) -> str:
-    "English noun phrase of a noun with its numeral, article and modifiers; `bound`: after a relation or preposition"
-    numeral = next((part for part in parts if part.kind == "quantifier"), None)
-    if numeral:
-        # a form that is always plural stays plural: des chats
-        count = "+" if numeral.key == "1" and head.count == "+" else numeral.key
-    else:
-        count = head.bound if bound else head.count
-    words = []
-    if any(part.kind == "article" for part in parts):
-        words.append("the")
-    elif count == "1":
-        words.append("a")
-    if numeral and count not in ("1", "+"):
-        words.append(numeral.english)
-    elif count == "2":
-        words.append("two")
-    words += [part.english for part in parts if part.kind in ("modifier", "unknown")]
-    words.append(head.plural if head.plural and count != "1" else head.english)
-    return " ".join(word for word in words if word)
-
-# %% ../../nbs/02_pictograms/70_gloss.ipynb #06c2d605
-def _end_of_numeral(readings: list[Reading], k: int) -> int:
-    "End of a numeral that follows its noun (猫(が)二匹), unless の attaches it to the next noun"
-    start = k + [reading.kind for reading in readings[k : k + 1]].count("particle")
-    if [reading.kind for reading in readings[start : start + 2]] != ["quantifier", "classifier"]:
-        return k
-    following = readings[start + 2 : start + 3]
-    is_attached = any(reading.key == "of" or reading.kind in ("noun", "modifier") for reading in following)
-    return k if is_attached else start + 2
-
-
-def _is_modifier_by_position(readings: list[Reading], i: int, lex: Lexicon) -> bool:
-    "Whether an unknown word stands between numeral and noun: una gran casa"
-    following = [reading.kind for reading in readings[i + 1 : i + 4]]
-    if not lex.after:
-        following = [kind for kind in following if kind not in ("unknown", "modifier")]
-    return readings[i].kind == "unknown" and following[:1] == ["noun"]
-
-
-def _end_of_modifiers(readings: list[Reading], k: int, lex: Lexicon) -> int:
-    "End of the modifiers that follow a noun: قطة حمراء, القطة الحمراء"
-    while lex.after and k < len(readings):
-        kinds = [reading.kind for reading in readings[k : k + 2]]
-        has_article = bool(lex.extra["clitics"]) and kinds == ["article", "modifier"]
-        is_one = bool(lex.extra["clitics"]) and kinds[0] == "quantifier" and readings[k].key == "1"
-        if not (has_article or is_one or kinds[0] == "modifier"):
-            break
-        k += 2 if has_article else 1
-    return k
-
-# %% ../../nbs/02_pictograms/70_gloss.ipynb #1307efc4
-_PREPOSITIONS = re.compile(r"(?:^|\s)(?:with|of|from|near|to|by|beside|behind|without|for)$")
-
-
-def _start_of_noun(readings: list[Reading], i: int, lex: Lexicon) -> int | None:  # None: no noun phrase starts at i
-    "Index of the noun of a noun phrase"
-    for k in range(i, len(readings)):
-        is_inside = k > i and (readings[k].kind == "particle" or _is_modifier_by_position(readings, k, lex))
-        if readings[k].kind not in _BEFORE_NOUN and not is_inside:
-            return k if readings[k].kind in ("noun", "unknown") else None
-    return None
-
-
-def _pieces(readings: list[Reading], lex: Lexicon) -> list[_Piece]:
-    "Parts of the English sentence; readings of a noun phrase are combined"
-    pieces: list[_Piece] = []
-    i = 0
-    while i < len(readings):
-        noun = _start_of_noun(readings, i, lex)
-        if noun is None:
-            reading = readings[i]
-            i += 1
-            precedes_noun = i < len(readings) and reading.kind == "place" and readings[i].key == "of"  # 森の中の犬
-            if reading.english:
-                kind = reading.kind if reading.kind in ("relation", "place", "mark") else "word"
-                pieces.append(_Piece(kind, reading.english, reading.behind or precedes_noun))
-            continue
-        end = _end_of_modifiers(readings, noun + 1, lex)
-        end = end if lex.spaced else _end_of_numeral(readings, end)
-        bound = any(p.kind == "relation" or _PREPOSITIONS.search(p.english) for p in pieces[-1:])
-        parts = readings[i:noun] + readings[noun + 1 : end]
-        pieces.append(_Piece("thing", _noun_phrase(readings[noun], parts, bound)))
-        i = end
-    return pieces
-
-# %% ../../nbs/02_pictograms/70_gloss.ipynb #8ced0351
-def _complements_last(pieces: list[_Piece]) -> list[_Piece]:
-    "Relations before their complements, nouns before the places that describe them"
-    result: list[_Piece] = []
-    for piece in pieces:
-        previous = result[-1] if result else _Piece("", "")
-        relates_previous = piece.kind == "relation" and piece.behind and previous.kind == "thing"
-        is_described = piece.kind == "thing" and previous.kind == "place" and previous.behind
-        result.insert(len(result) - (relates_previous or is_described), piece)
-    return result
-
-
-def _subject_first(pieces: list[_Piece]) -> list[_Piece]:
-    "Move a relation at the beginning, with its complement, behind the subject"
-    kinds = [piece.kind for piece in pieces]
-    i = kinds.index("thing") - 1 if "thing" in kinds else -1
-    if i < 0 or kinds[i] != "relation":
-        return pieces
-    for j in range(i + 2, len(pieces)):
-        if kinds[j] == "thing" and kinds[j - 1] != "relation":
-            return [*pieces[:i], *pieces[i + 2 : j + 1], *pieces[i : i + 2], *pieces[j + 1 :]]
-    return pieces
-
-
-def _without_double_marks(pieces: list[_Piece]) -> list[_Piece]:
-    "Remove commas and colons at the beginning and after another mark"
-    before = [_Piece("mark", ""), *pieces]
-    return [p for p, previous in zip(pieces, before) if not (p.english in ",;:" and previous.kind == "mark")]
+def _agreeing(readings: list[Reading]) -> Iterator[str]:
+    "English words, nouns in singular or plural"
+    numeral = ""  # the last one without its noun
+    for reading in readings:
+        if reading.kind == "quantifier":
+            numeral = reading.key
+        if reading.kind == "noun":
+            count = reading.count if numeral in ("", "1") else numeral
+            yield "two " if count == "2" and not numeral else ""
+            yield reading.plural if reading.plural and count != "1" else reading.english
+            numeral = ""
+        else:
+            yield reading.english
 
 # %% ../../nbs/02_pictograms/70_gloss.ipynb #af3431a9
-_MANY = re.compile(r"\bthere is(?= (?:two|three|four|\d\d*) )")
-
-
 @lru_cache(maxsize=1 << 14)
 def to_english(
     text: str,  # a sentence
@@ -484,14 +351,10 @@ def to_english(
         return Gloss(" ".join(text.split()), tuple(GlossedWord(word, word, kind) for word, kind in kinds))
     tokens = _split_contractions(_tokens(text, lex.spaced), lex.extra["split"])
     looked_up = _look_up([form for token in tokens for form in _known(token, lex)], lex)
-    pieces = _complements_last(_pieces([reading for reading, _ in looked_up], lex))
-    pieces = _without_double_marks(_subject_first(pieces))
-    segments = [Segment(f"{piece.english} ") for piece in pieces]
-    english = _MANY.sub("there are", finish(segments, load_language("en")))
-    if pieces and not english.endswith("."):
-        english = pieces[0].english[0] + english[1:]  # a sentence is capitalised, a query is not
-    words = [GlossedWord(part, reading.english, reading.kind, reading.key) for reading, part in looked_up if part]
-    return Gloss(english, tuple(words))
+    words = [word for word in _agreeing([reading for reading, _ in looked_up]) if word]
+    english = finish([Segment(f"{word} ") for word in words], load_language("en"), capital=text.rstrip().endswith("."))
+    glossed = [GlossedWord(part, reading.english, reading.kind, reading.key) for reading, part in looked_up if part]
+    return Gloss(english, tuple(glossed))
 
 # %% ../../nbs/02_pictograms/70_gloss.ipynb #74fb1529
 class GlossTranslator(Translator):

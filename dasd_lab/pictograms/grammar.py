@@ -120,9 +120,6 @@ class Language:
     def number(self, count: int) -> str:
         return self.data["numbers"][str(count)]
 
-    def __repr__(self):
-        return f"Language({self.code!r}, {self.name}, {len(self.nouns)} nouns)"
-
 # %% ../../nbs/02_pictograms/10_grammar.ipynb #5dfe3ca5
 def _parse_noun(
     entry: str,  # "gender form/form|form"
@@ -462,10 +459,6 @@ def realise(
     "Generate a sentence about a scene"
     if isinstance(language, str):
         language = load_language(language)
-    expected = "register='mt' with the plan of the English sentence"
-    is_planned = (register == "mt") == (plan is not None)
-    expect(is_planned, f"register {register!r} with plan {plan}", expected, "Realise the English sentence first.")
-    expect(style in STYLES, f"the style {style!r}", f"one of {STYLES}", "Choose one.")
     plan = plan_sentence(scene, language, style, rng, plan)
     return finish(segments(scene, language, plan, register), language), plan
 
@@ -480,9 +473,6 @@ def phrase(
     if isinstance(language, str):
         language = load_language(language)
     n = len(scene.things)
-    fits = PHRASES.get(kind, n + 1) <= n
-    expected = f"one of {list(PHRASES)}, and the things that it names"
-    expect(fits, f"the phrase {kind!r} of {n} things", expected, "Choose another kind.")
     plan = plan_sentence(scene, language, PHRASE, rng) if rng else SentencePlan(PHRASE, 0, 0, 0, (0,) * n, (0,) * n)
     plan = replace(plan, template=list(PHRASES).index(kind))
     return finish(segments(scene, language, plan), language, capital=False), plan

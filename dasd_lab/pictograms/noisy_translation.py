@@ -8,8 +8,8 @@ __all__ = ['NoiseSpec', 'english_of', 'seeded', 'translate']
 # %% ../../nbs/02_pictograms/40_noisy_translation.ipynb #c522142b
 import hashlib
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from random import Random
 
@@ -41,14 +41,6 @@ class NoiseSpec:
     wrong_sense: float = 0.032  # another noun, or another modifier of the same kind
     wrong_form: float = 0.03  # wrong number, case or gender
     swapped: float = 0.018  # swapped with the next segment
-
-    @cached_property
-    def rates(self) -> dict[str, float]:
-        return asdict(self)
-
-    @cached_property
-    def total(self) -> float:
-        return sum(self.rates.values())
 
 # %% ../../nbs/02_pictograms/40_noisy_translation.ipynb #10c6cb25
 _CONTENT = ("quantifier", "classifier", "modifier", "noun", "word", "relation", "place")
@@ -146,7 +138,7 @@ def seeded(
 # %% ../../nbs/02_pictograms/40_noisy_translation.ipynb #b4eb826b
 def _error_kind(spec: NoiseSpec, draw: float) -> str:
     "The error for a draw in [0, 1); '' above the total rate"
-    for kind, rate in spec.rates.items():
+    for kind, rate in vars(spec).items():
         if draw < rate:
             return kind
         draw -= rate
@@ -186,12 +178,10 @@ def _add_noise(
     content = [i for i, part in enumerate(parts) if _is_content(part)]
     for i, following in zip(content, content[1:] + [-1]):
         draw = rng.random()
-        if draw >= spec.total or i == swapped:
+        kind = "" if i == swapped else _error_kind(spec, draw)
+        if not kind or (kind == "swapped" and following < 0):
             continue
-        kind = _error_kind(spec, draw)
         if kind == "swapped":
-            if following < 0:
-                continue
             first, second = parts[i], parts[following]
             parts[i] = _replace_text(first, second.text.strip())
             parts[following] = _replace_text(second, first.text.strip())

@@ -1,7 +1,7 @@
 """Screenshots of the explorers for the documentation: nbs/images/*.webp, at most 150 kB each
 
     python tools/release/screenshots.py [ask adapters styles slots words training comparison app]
-                                        [--dark] [--width 1400] [--out nbs/images]
+                                        [--out nbs/images]
 
 Opens the web page in Chromium, takes the first step in each tab, and saves what is shown."""
 
@@ -27,10 +27,9 @@ TABS = dict(
     comparison="Compare",
 )
 FIRST = dict(
-    adapters=[".dl-adapters button.dl-draw"],
-    styles=[".dl-styles button.dl-draw"],
-    training=[".dl-training button.dl-example"],
-    comparison=[],
+    adapters=".dl-adapters button.dl-draw",
+    styles=".dl-styles button.dl-draw",
+    training=".dl-training button.dl-example",
 )
 
 
@@ -71,23 +70,18 @@ def save(page, path: Path, width: int = 1000, top: int = 1250):
     shot = shot.crop((0, 0, shot.width, min(shot.height, top)))
     shot = shot.resize((width, round(shot.height * width / shot.width)), Image.Resampling.LANCZOS)
     path.parent.mkdir(parents=True, exist_ok=True)
-    for quality in (82, 70, 55, 40):
-        shot.save(path, "WEBP", quality=quality, method=6)
-        if path.stat().st_size <= 150_000:
-            break
+    shot.save(path, "WEBP", quality=70, method=6)
     print(f"{path}: {shot.width} x {shot.height}, {path.stat().st_size / 1e3:.0f} kB")
+
+
+def app(page):
+    "The whole page after a query"
+    page.locator(".dl-ask button", has_text="月球上的一只企鹅").click()
+    page.locator(".dl-ask .dl-hit img").nth(5).wait_for()
 
 
 SELECTORS = dict(comparison="compare", words="shared-words")  # where the class differs from the name
 STEPS = dict(ask=ask, words=words)
-
-
-def save_app(page, out: Path) -> None:
-    "Screenshot of the whole page after a query"
-    page.locator(".dl-ask button", has_text="月球上的一只企鹅").click()
-    page.locator(".dl-ask .dl-hit img").nth(5).wait_for()
-    settle(page, 1)
-    save(page, out / "app.webp")
 
 
 def save_tab(page, name: str, out: Path) -> None:
@@ -97,32 +91,31 @@ def save_tab(page, name: str, out: Path) -> None:
     settle(page, 3)
     if name in STEPS:
         STEPS[name](page)
-    for button in FIRST.get(name, []):
-        if page.locator(button).count():
-            page.locator(button).first.click()
-            settle(page, 6)
+    if name in FIRST:
+        page.locator(FIRST[name]).first.click()
+        settle(page, 6)
     settle(page)
     page.evaluate("() => window.scrollTo(0, 0)")
     save(page, out / f"{name}.webp", top=1600)
 
 
-def main(names: list[str], out: Path, dark: bool, width: int) -> None:
+def main(names: list[str], out: Path) -> None:
     from playwright.sync_api import sync_playwright
 
     web = Web(Path(tempfile.mkdtemp()), DASD_LAB_WORLD="pictograms")
-    address = f"{web.url}?theme=dark" if dark else web.url
     try:
         with sync_playwright() as p:
             browser = p.chromium.launch(executable_path=find_browser(), args=FLAGS)
-            page = browser.new_page(viewport=dict(width=width, height=1600))
+            page = browser.new_page(viewport=dict(width=1400, height=1600))
             page.set_default_timeout(120_000)
-            page.goto(address, timeout=180_000)
+            page.goto(web.url, timeout=180_000)
             page.locator(".dl-ask .dl-query input").wait_for()
             if "app" in names:
-                save_app(page, out)
-            for name in TABS:
-                if name in names:
-                    save_tab(page, name, out)
+                app(page)
+                settle(page, 1)
+                save(page, out / "app.webp")
+            for name in [name for name in TABS if name in names]:
+                save_tab(page, name, out)
             browser.close()
     finally:
         web.stop()
@@ -132,7 +125,4 @@ if __name__ == "__main__":
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("names", nargs="*", default=[*TABS, "app"])
     p.add_argument("--out", type=Path, default=ROOT / "nbs/images")
-    p.add_argument("--dark", action="store_true")
-    p.add_argument("--width", type=int, default=1400)
-    args = p.parse_args()
-    main(args.names, args.out, args.dark, args.width)
+    main(**vars(p.parse_args()))

@@ -6,7 +6,6 @@ python tools/release/ship.py --only static_adapter
 python tools/release/ship.py --only figures        # evaluate again what is stored
 python tools/release/ship.py --only doubt          # signs that results may be wrong, after `method` was trained
 python tools/release/ship.py --world photographs --only words         # words that describe images; or multilingual
-python tools/release/ship.py --world photographs --only backbone --backbone FOLDER  # a source model that is there
 
 The world photographs needs Flickr8k (DASD_LAB_FLICKR8K); features of its pictures are kept in runs/flickr8k. A part
 that would make the folder larger than its world allows is refused. Where its size is known beforehand, nothing is
@@ -17,7 +16,7 @@ import argparse
 import json
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -30,6 +29,7 @@ from dasd_lab.backbone.named_words import learn_words, load_words
 from dasd_lab.backbone.retrieved import describe_by_retrieval
 from dasd_lab.backbone.towers import Backbone, load_backbone, save_backbone
 from dasd_lab.base.contracts import LabError, RetrievalMethod
+from dasd_lab.base.foundation import expect
 from dasd_lab.base.presets import load_preset, vary
 from dasd_lab.base.storage import whole_folder, write_json
 from dasd_lab.corpora.catalog import CaptionPairs, corpus_named, load_corpus
@@ -44,6 +44,7 @@ from dasd_lab.search.doubt import save_calibration
 from dasd_lab.training.recipes import (
     VERSIONS,
     Run,
+    TrainingData,
     batches_of_images,
     columns_of,
     new_method,
@@ -162,21 +163,36 @@ class Shipping:
     def __post_init__(self):
         self.corpus = corpus_named(self.world.corpus)
         self.known: dict[tuple[str, ...], object] = {}  # columns read → training data
+        world = "" if self.name == "pictograms" else f" --world {self.name}"
+        self.command = f"python tools/release/ship.py{world} --seed {self.seed}"  # as the card shows it
+        self.start = time.process_time()  # of the current part
 
     @property
-    def command(self) -> str:
-        "As the card shows it"
-        world = "" if self.name == "pictograms" else f" --world {self.name}"
-        return f"python tools/release/ship.py{world} --seed {self.seed}"
+    def backbone(self) -> Backbone:
+        "The stored source model"
+        return load_backbone(self.out / "backbone")
+
+    def cpu_s(self) -> int:
+        "CPU seconds of the current part"
+        return round(time.process_time() - self.start)
 
     def card(self) -> dict:
         return json.loads((self.out / "card.json").read_text(encoding="utf-8"))
 
-    def add(self, part: str, folder: Path) -> None:
-        "Move a part that was written elsewhere to its place, unless the whole would be too large"
+    def add(self, part: str, save: Callable[[Path], None], facts: dict) -> None:
+        "Save a part elsewhere and move it to its place, unless the whole would be too large; add it to the card"
+        folder = ROOT / "runs" / self.name / "shipped" / part
+        save(folder)
         self.refuse_large(part, megabytes(folder), f"it is kept in {folder.resolve().relative_to(ROOT)}")
         shutil.rmtree(self.out / part, ignore_errors=True)
         shutil.move(folder, self.out / part)
+        card = self.card()
+        if part == "method":
+            card |= facts | dict(cpu_s=facts["cpu_s"] + card["source_cpu_s"])
+        else:
+            command = dict(command=f"{self.command} --only {part}", seed=self.seed)
+            card.setdefault("companions", {})[part] = command | facts
+        write_json(card, self.out / "card.json")
 
     def refuse_large(self, part: str, size: float, then: str) -> None:
         "Refuse a part with which the folder would be too large"
@@ -190,12 +206,11 @@ class Shipping:
             )
 
 
-def backbone_part(ship: Shipping, given: Path | None) -> None:
-    "Train the source model or copy one that is there, and begin a new card"
+def backbone_part(ship: Shipping) -> None:
+    "Train the source model, and begin a new card"
     world = ship.world
-    start = time.process_time()
     preset = vary(load_preset(world.source), world.source_changes)
-    backbone = load_backbone(given) if given else trained_source(preset, lambda: ship.corpus, ship.seed)
+    backbone = trained_source(preset, lambda: ship.corpus, ship.seed)
     facts = dict(
         command=ship.command,
         seed=ship.seed,
@@ -203,135 +218,89 @@ def backbone_part(ship: Shipping, given: Path | None) -> None:
         corpus_checksum=ship.corpus.checksum,
         source_preset=world.source,
         source_changes=world.source_changes,
-        source_cpu_s=round(time.process_time() - start),
+        source_cpu_s=ship.cpu_s(),
         versions={p: version(p) for p in (*VERSIONS, *world.packages)},
         trained_on=world.trained_on,
         licence=world.licence,
     )
-    if given:
-        manifest = json.loads((given / "manifest.json").read_text(encoding="utf-8"))
-        facts["source_cpu_s"] = manifest.get("cpu_s", 0)
-        facts["source_trained"] = f"before, with seed {manifest.get('seed', 'unknown')}; its time is from its manifest"
     with whole_folder(ship.out) as folder:
-        if given:
-            shutil.copytree(given, folder / "backbone")
-        else:
-            save_backbone(backbone, folder / "backbone", half=True, seed=ship.seed, changes=world.source_changes)
+        save_backbone(backbone, folder / "backbone", half=True, seed=ship.seed, changes=world.source_changes)
         write_json(facts, folder / "card.json")
         if (WEIGHTS / ship.name / "detector").is_dir():
             shutil.copytree(WEIGHTS / ship.name / "detector", folder / "detector")  # of train_detector.py
         ship.refuse_large("backbone", megabytes(folder), "nothing is written")
 
 
-def trained(ship: Shipping, name: str, backbone: Backbone) -> Run:
-    "Train a method; those that read the same columns share their data"
-    world = ship.world
-    preset, changes = world.methods[name]
-    reads = columns_of(load_preset(preset))
-    if "description_ids" in reads and world.features:
-        describe_by_retrieval(ship.corpus, backbone, features=world.features)
+def trained(ship: Shipping, name: str, data: TrainingData, backbone: Backbone) -> Run:
+    "Train a method"
+    preset, changes = ship.world.methods[name]
+    options = dict(seed=ship.seed, backbone=backbone, data=data, changes=changes)
+    return train(preset, ship.corpus, tuple(data.pairs), **options, runtime=Runtime(precision=ship.world.precision))
+
+
+def data_of(ship: Shipping, name: str, backbone: Backbone) -> TrainingData:
+    "Training data of a method; those that read the same columns share it"
+    preset = load_preset(ship.world.methods[name][0])
+    reads = columns_of(preset)
+    if "description_ids" in reads and ship.world.features:
+        describe_by_retrieval(ship.corpus, backbone, features=ship.world.features)
     if reads not in ship.known:
-        phrases = load_preset(preset).get("phrases")
-        corpus = ship.corpus.with_phrases(phrases) if phrases else ship.corpus
-        ship.known[reads] = training_data(corpus, world.languages, backbone, world.features, reads=reads)
-    if not batches_of_images(load_preset(preset)):  # a method that trains on these drops its word vectors at the end
-        untrained = new_method(
-            vary(load_preset(preset), changes) | dict(word_alignment=None), ship.known[reads], backbone
-        )
-        size = 2 * sum(v.numel() for v in own_state(untrained).values()) / 1e6
-        ship.refuse_large(name, size, "nothing is trained; make it smaller by its changes")
-    return train(
-        preset,
-        ship.corpus,
-        world.languages,
-        seed=ship.seed,
-        backbone=backbone,
-        data=ship.known[reads],
-        changes=changes,
-        runtime=Runtime(precision=world.precision),
-    )
+        corpus = ship.corpus.with_phrases(preset["phrases"]) if preset.get("phrases") else ship.corpus
+        ship.known[reads] = training_data(corpus, ship.world.languages, backbone, ship.world.features, reads=reads)
+    return ship.known[reads]
 
 
 def method_part(ship: Shipping, name: str) -> None:
     "Train a method on the stored source model, and add it to the card"
     preset, changes = ship.world.methods[name]
-    start = time.process_time()
-    run = trained(ship, name, load_backbone(ship.out / "backbone"))
-    trained_in = ROOT / "runs" / ship.name / "shipped" / name
-    facts = dict(seed=ship.seed, preset=preset, changes=changes)
-    save_method(run.method, trained_in, half=True, for_use=True, **facts)
-    ship.add(name, trained_in)
+    backbone = ship.backbone
+    data = data_of(ship, name, backbone)
+    if not batches_of_images(load_preset(preset)):  # a method that trains on these drops its word vectors at the end
+        untrained = new_method(vary(load_preset(preset), changes) | dict(word_alignment=None), data, backbone)
+        size = 2 * sum(v.numel() for v in own_state(untrained).values()) / 1e6
+        ship.refuse_large(name, size, "nothing is trained; make it smaller by its changes")
+    run = trained(ship, name, data, backbone)
     facts = dict(preset=preset, changes=changes, languages=ship.world.languages, parameters=run.card["parameters"])
-    facts["precision"] = ship.world.precision
-    facts["cpu_s"] = round(time.process_time() - start)
-    if "descriptions" in run.card:
-        facts["descriptions"] = run.card["descriptions"]
-    card = ship.card()
-    if name == "method":
-        facts["cpu_s"] += card["source_cpu_s"]
-        facts["agnostic_norm"] = run.log[-1].get("agnostic_norm")
-        card |= facts
-    else:
-        facts = dict(command=f"{ship.command} --only {name}", seed=ship.seed) | facts
-        card.setdefault("companions", {})[name] = facts
-    write_json(card, ship.out / "card.json")
+    facts |= dict(precision=ship.world.precision, cpu_s=ship.cpu_s())
+    facts |= {key: run.card[key] for key in ("descriptions",) if key in run.card}
+    facts |= dict(agnostic_norm=run.log[-1].get("agnostic_norm")) if name == "method" else {}
+    about = dict(seed=ship.seed, preset=preset, changes=changes)
+    ship.add(name, lambda folder: save_method(run.method, folder, half=True, for_use=True, **about), facts)
 
 
 def words_part(ship: Shipping) -> None:
     "Learn the words that describe images from English captions, and add them to the card"
-    start = time.process_time()
-    backbone = load_backbone(ship.out / "backbone")
+    backbone = ship.backbone
     row_of = {visual_id: i for i, visual_id in enumerate(ship.corpus.visuals("train").ids)}
     captions = ship.corpus.captions("train", backbone.source_language, "human")
     images = columns_in(ship, backbone, "train")["image_features"]
     words = learn_words(backbone, [c.text for c in captions], [row_of[c.visual_id] for c in captions], images)
-    learnt_in = ROOT / "runs" / ship.name / "shipped" / WORDS
-    words.save(learnt_in, learnt_from="English captions of Flickr8k's training photographs: single words")
-    ship.add(WORDS, learnt_in)
-    facts = dict(command=f"{ship.command} --only {WORDS}", captions=len(captions), words=len(words.words))
-    card = ship.card()
-    card.setdefault("companions", {})[WORDS] = facts | dict(cpu_s=round(time.process_time() - start))
-    write_json(card, ship.out / "card.json")
+    source = "English captions of Flickr8k's training photographs: single words"
+    facts = dict(captions=len(captions), words=len(words.words), cpu_s=ship.cpu_s())
+    ship.add(WORDS, lambda folder: words.save(folder, learnt_from=source), facts)
 
 
 def on_text_part(ship: Shipping, name: str) -> None:
     "Train what a method adds to the text side of the stored `method`, in few languages, and save it for all of them"
     preset, changes = ship.world.methods[name]
-    start = time.process_time()
-    backbone = load_backbone(ship.out / "backbone")
+    backbone = ship.backbone
     folders = dict(text_folder=ship.out / "method", words_folder=ship.out / WORDS)
-    text = load_method(folders["text_folder"], backbone)
     words = load_words(folders["words_folder"], backbone)
-    data = training_data(
-        ship.corpus, ship.world.on_text[name], backbone, ship.world.features, reads=columns_of(load_preset(preset))
-    )
+    reads = columns_of(load_preset(preset))
+    data = training_data(ship.corpus, ship.world.on_text[name], backbone, ship.world.features, reads=reads)
     for language, pairs in data.pairs.items():
         kept = np.sort(np.random.default_rng(ship.seed).permutation(len(pairs))[:MOST_CAPTIONS])
         data.pairs[language] = CaptionPairs(**pairs.take(kept.tolist()))
     data.descriptions = words.of_features(data.features.image_features[:])
-    run = train(
-        preset,
-        ship.corpus,
-        tuple(data.pairs),
-        seed=ship.seed,
-        backbone=backbone,
-        data=data,
-        changes=changes,
-        runtime=Runtime(precision=ship.world.precision),
-    )
-    method = in_languages(run.method, text, ship.world.languages)
-    trained_in = ROOT / "runs" / ship.name / "shipped" / name
-    facts = dict(seed=ship.seed, preset=preset, changes=changes)
-    save_method(method, trained_in, half=True, for_use=True, **folders, **facts)
-    ship.add(name, trained_in)
+    run = trained(ship, name, data, backbone)
+    method = in_languages(run.method, load_method(folders["text_folder"], backbone), ship.world.languages)
     own = [v for k, v in own_state(method).items() if not k.startswith(method.caption_weights)]
-    facts = dict(command=f"{ship.command} --only {name}") | facts
-    facts |= dict(languages=ship.world.languages, parameters=sum(v.numel() for v in own))
-    facts |= dict(precision=ship.world.precision, cpu_s=round(time.process_time() - start))
-    facts |= dict(trained_in=list(data.pairs), captions=sum(map(len, data.pairs.values())), descriptions=words.name)
-    card = ship.card()
-    card.setdefault("companions", {})[name] = facts
-    write_json(card, ship.out / "card.json")
+    about = dict(seed=ship.seed, preset=preset, changes=changes)
+    facts = about | dict(languages=ship.world.languages, parameters=sum(v.numel() for v in own))
+    facts |= dict(precision=ship.world.precision, cpu_s=ship.cpu_s(), trained_in=list(data.pairs))
+    facts |= dict(captions=sum(map(len, data.pairs.values())), descriptions=words.name)
+    options = dict(half=True, for_use=True) | folders | about
+    ship.add(name, lambda folder: save_method(method, folder, **options), facts)
 
 
 def in_languages(method: RetrievalMethod, text: RetrievalMethod, languages: Sequence[str]) -> RetrievalMethod:
@@ -345,26 +314,19 @@ def in_languages(method: RetrievalMethod, text: RetrievalMethod, languages: Sequ
 
 def multilingual_part(ship: Shipping) -> None:
     "Fit the map of a multilingual sentence encoder to the stored source model, and add it to the card"
-    start = time.process_time()
-    backbone = load_backbone(ship.out / "backbone")
+    backbone = ship.backbone
     captions = ship.corpus.captions("train", backbone.source_language, "human")
     texts = list(dict.fromkeys(caption.text for caption in captions))
     method = Multilingual(MultilingualConfig(), backbone).fit(texts, tqdm)
-    fitted_in = ROOT / "runs" / ship.name / "shipped" / MULTILINGUAL
-    save_method(method, fitted_in, half=True)
-    ship.add(MULTILINGUAL, fitted_in)
     facts = dict(
-        command=f"{ship.command} --only {MULTILINGUAL}",
         captions=len(texts),
         languages=list(method.languages),
         parameters=sum(p.numel() for p in own_state(method).values()),
         encoder=method.config.encoder,
         encoder_version=version(method.config.encoder),
-        cpu_s=round(time.process_time() - start),
+        cpu_s=ship.cpu_s(),
     )
-    card = ship.card()
-    card.setdefault("companions", {})[MULTILINGUAL] = facts
-    write_json(card, ship.out / "card.json")
+    ship.add(MULTILINGUAL, lambda folder: save_method(method, folder, half=True), facts)
 
 
 def pictograms_figures(method: RetrievalMethod, ship: Shipping, languages: Sequence[str]) -> dict:
@@ -391,21 +353,16 @@ def columns_in(ship: Shipping, backbone: Backbone, split: str, reads: Sequence[s
 
 def photographs_figures(method: RetrievalMethod, ship: Shipping, languages: Sequence[str]) -> dict:
     "Recalls on each field of the test photographs, short queries, and the stamps, which no model saw"
-    if method.describer and any(ship.corpus.descriptions("test")):
-        raise LabError(
-            f"descriptions of {ship.corpus.name} by {ship.corpus.captioner('test')}, which would be read",
-            f"none, since the method describes images by {method.describer.name}",
-            "Move the folder of descriptions away, then run `--only figures`.",
-        )
+    expect(
+        not (method.describer and any(ship.corpus.descriptions("test"))),
+        f"descriptions of {ship.corpus.name} by {ship.corpus.captioner('test')}, which would be read",
+        f"none, since the method describes images by {method.describer and method.describer.name}",
+        "Move the folder of descriptions away, then run `--only figures`.",
+    )
     known = columns_in(ship, method.backbone, "test", method.read_columns)
     fields = field_figures(method, ship.corpus, usual_fields(ship.corpus, languages), known=known)
-    for name, row in fields.items():
-        print(f"{name}: mean recall {100 * row['mean_recall']:.1f}, share of English {100 * row['share']:.1f} %")
-    test_fields = {}
-    for language in languages:
-        usual = [f.name for f in ship.corpus.chosen("test", language) if f.name in fields]
-        if usual:
-            test_fields[language] = usual[0]
+    usual = {code: [f.name for f in ship.corpus.chosen("test", code) if f.name in fields] for code in languages}
+    test_fields = {code: names[0] for code, names in usual.items() if names}
     rows = {language: fields[name] for language, name in test_fields.items()}
     targets = [row["mean_recall"] for language, row in rows.items() if language != "en"]
     figures = dict(test=rows, test_fields=test_fields, fields=fields, mean_recall=sum(targets) / len(targets))
@@ -426,60 +383,52 @@ def stamps_figures(method: RetrievalMethod, languages: Sequence[str]) -> dict:
 
 def figures_part(ship: Shipping, name: str) -> None:
     "Evaluate a stored method, and add its figures to the card"
-    method = load_method(ship.out / name, load_backbone(ship.out / "backbone"))
+    print(name, flush=True)
+    method = load_method(ship.out / name, ship.backbone)
     figures_of = pictograms_figures if ship.name == "pictograms" else photographs_figures
     card = ship.card()
-    if name == "method":
-        card |= figures_of(method, ship, ("en", *ship.world.languages))
-    else:
-        card["companions"][name] |= figures_of(method, ship, ship.world.languages)
+    languages = ("en", *ship.world.languages) if name == "method" else ship.world.languages
+    about = card if name == "method" else card["companions"][name]
+    about |= figures_of(method, ship, languages)
     sizes = {p.name: round(megabytes(p), 2) for p in ship.out.iterdir() if p.is_dir()}
     write_json(card | dict(MB=sizes), ship.out / "card.json")
 
 
 def doubt_part(ship: Shipping) -> None:
     "Compute the calibration of doubt of a stored method"
-    languages = ("en", *ship.world.languages)
-    method = load_method(ship.out / "method", load_backbone(ship.out / "backbone"))
-    save_calibration(calibrate(method, ship.corpus, languages), ship.out)
+    method = load_method(ship.out / "method", ship.backbone)
+    save_calibration(calibrate(method, ship.corpus, ("en", *ship.world.languages)), ship.out)
     print(f"doubt: {megabytes(ship.out / 'doubt'):.2f} MB", flush=True)
 
 
-def make(ship: Shipping, part: str, backbone: Path | None) -> None:
+def make(ship: Shipping, part: str) -> None:
     "Make one part, with its figures"
     print(part, flush=True)
-    if part == "backbone":
-        backbone_part(ship, backbone)
-    elif part == WORDS:
-        words_part(ship)
-    elif part == MULTILINGUAL:
-        multilingual_part(ship)
-    elif part in ship.world.on_text:
-        on_text_part(ship, part)
+    ship.start = time.process_time()
+    alone = {"backbone": backbone_part, WORDS: words_part, MULTILINGUAL: multilingual_part}
+    if part in alone:
+        alone[part](ship)
     else:
-        method_part(ship, part)
+        (on_text_part if part in ship.world.on_text else method_part)(ship, part)
     if part not in ("backbone", WORDS):
         figures_part(ship, part)
     if part == "method":
         doubt_part(ship)
 
 
-def main(world: str, out: Path | None, seed: int, only: str | None, backbone: Path | None) -> None:
+def main(world: str, out: Path | None, seed: int, only: str | None) -> None:
     "One part, or everything"
     ship = Shipping(world, WORLDS[world], out or WEIGHTS / world, seed)
-    if only not in (None, "figures", "doubt", *ship.world.parts):
-        raise SystemExit(f"--only {only}: one of {', '.join([*ship.world.parts, 'figures', 'doubt'])}")
+    methods = [name for name in ship.world.parts[1:] if name != WORDS]
+    expect(only in (None, "figures", "doubt", *ship.world.parts), f"--only {only}", f"one of {ship.world.parts}", "")
     if only == "doubt":
         doubt_part(ship)
-        return
-    if only == "figures":
-        for name in ship.world.parts[1:]:
-            if name != WORDS and (ship.out / name).is_dir():
-                print(name, flush=True)
-                figures_part(ship, name)
-        return
-    for part in [only] if only else ship.world.parts:
-        make(ship, part, backbone)
+    elif only == "figures":
+        for name in [name for name in methods if (ship.out / name).is_dir()]:
+            figures_part(ship, name)
+    else:
+        for part in [only] if only else ship.world.parts:
+            make(ship, part)
     if only in ("method", WORDS):
         for name in ship.world.on_text:
             print(f"{name} lies on this part and cannot be loaded until `--only {name}` has run")
@@ -491,5 +440,4 @@ if __name__ == "__main__":
     p.add_argument("--out", type=Path, help="folder (default: data/weights/WORLD)")
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--only", metavar="PART", help="backbone, a method's folder, figures, or doubt")
-    p.add_argument("--backbone", type=Path, help="folder of a source model that is copied instead of trained")
     main(**vars(p.parse_args()))

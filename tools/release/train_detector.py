@@ -19,7 +19,7 @@ from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.pictograms.detector import GRID, SETTINGS, Detector, agreement, detect, save_detector
 from dasd_lab.pictograms.grammar import COLOURS, PLACES, SIZES
 from dasd_lab.pictograms.painting import layout, noun_pictures, render
-from dasd_lab.pictograms.scenes import ScenesSpec, fresh_scenes
+from dasd_lab.pictograms.scenes import ScenesSpec, drawn_scenes
 
 SEED = 20_240
 BATCH = 64
@@ -69,7 +69,7 @@ def losses(detector: Detector, scenes, seeds) -> dict[str, torch.Tensor]:
 
 
 def train(steps: int) -> Detector:
-    "Train on images that no corpus holds"
+    "Train on new images of training scenes"
     torch.manual_seed(SEED)
     detector = Detector(sorted(noun_pictures())).to(memory_format=torch.channels_last)
     matrices = [p for p in detector.parameters() if p.ndim > 1]
@@ -78,7 +78,7 @@ def train(steps: int) -> Detector:
     optimizers = [muon, torch.optim.AdamW(vectors, 3e-3, weight_decay=0.0)]
     # a short warm-up, then the full rate for the first half
     schedules = [LambdaLR(o, lambda i: min(1, (i + 1) / 50) * min(1, 2 * (steps - i) / steps)) for o in optimizers]
-    scenes = fresh_scenes(ScenesSpec(), SEED)
+    scenes = (scene for _, scene in drawn_scenes(ScenesSpec(train=steps * BATCH, validation=0, test=0)))
     for step in range(steps):
         seeds = range(SEED + step * BATCH, SEED + (step + 1) * BATCH)
         with torch.autocast("cpu", torch.bfloat16):
@@ -100,7 +100,7 @@ def main(out: Path, steps: int) -> None:
     for split in ("validation", "test"):
         visuals = corpus.visuals(split)
         scenes = [corpus.scene(visual_id) for visual_id in visuals.ids]
-        figures[split] = agreement(detect(detector, visuals.pixels), scenes, corpus.spec.seed)
+        figures[split] = agreement(detect(detector, visuals.pixels), scenes)
     save_detector(
         detector,
         out,

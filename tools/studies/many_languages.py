@@ -24,9 +24,11 @@ from common import RESULTS, ROOT, encoded, options, photo_backbone, slowly
 
 from dasd_lab.backbone.towers import Backbone, fingerprint
 from dasd_lab.base.contracts import LabError, RetrievalMethod
-from dasd_lab.base.presets import load_preset, vary
+from dasd_lab.base.foundation import expect
+from dasd_lab.base.presets import load_preset, read_json, vary
+from dasd_lab.base.storage import write_json
 from dasd_lab.corpora.catalog import Corpus, caption_pairs, load_corpus
-from dasd_lab.corpora.division import Divided, divide, read_division, write_division
+from dasd_lab.corpora.division import Divided
 from dasd_lab.corpora.visuals import Visuals
 from dasd_lab.evaluation.languages import language_figures, needs
 from dasd_lab.evaluation.retrieval import evaluate
@@ -98,11 +100,13 @@ class LargeNames(Corpus):
 
 
 def divided(name: str, whole: Corpus) -> Divided:
-    "The corpus in the parts of its file, which is written on first use"
+    "The corpus in its parts, which its file records"
     path = RESULTS / f"many_languages_{name}.json"
+    corpus = Divided(whole, LANGUAGES[name], 0, SHARES)
     if not path.exists():
-        write_division(divide(whole, LANGUAGES[name], 0, SHARES), path)
-    return Divided(whole, read_division(path, whole))
+        write_json(dict(parts=corpus.parts), path)
+    expect(read_json(path)["parts"] == corpus.parts, f"{path} of other pictures", "the same parts", "Remove the file.")
+    return corpus
 
 
 class World:

@@ -152,32 +152,20 @@ class ChatModel(_Model):
     def __init__(
         self,
         model: str | Path,  # see `model_folder`
-        prompt: str | None = None,  # for an image; None: the paper's
-        video_prompt: str | None = None,  # for a clip; None: the prompt if it is given, else the paper's
-        fallback_prompt: str = PROMPTS[2],  # after an empty answer
-        clips: str | None = None,  # how clips are passed: video or images; None: what the processor accepts
+        prompt: str | None = None,  # for an image or clip; None: the paper's
         **options,  # see `_Model`: max_new_tokens, device, dtype, download, max_side
     ):
         kind = model_type(model_folder(model, CAPTIONERS, options.get("download", False))[0])
-        clips = clips or ("images" if kind in ("smolvlm", "idefics3", "gemma3") else "video")
-        expect(clips in ("video", "images"), f"clips as {clips!r}", "video or images", "Choose one.")
-        self.video_prompt = video_prompt or prompt or PROMPTS[1]
-        self.fallback_prompt = fallback_prompt
-        self.clips = clips
-        super().__init__(
-            model,
-            prompt or PROMPTS[0],
-            video_prompt=self.video_prompt,
-            fallback_prompt=fallback_prompt,
-            clips=clips,
-            **options,
-        )
+        self.clips = "images" if kind in ("smolvlm", "idefics3", "gemma3") else "video"
+        self.video_prompt = prompt or PROMPTS[1]
+        self.fallback_prompt = PROMPTS[2]
+        prompts = dict(video_prompt=self.video_prompt, fallback_prompt=self.fallback_prompt)
+        super().__init__(model, prompt or PROMPTS[0], **prompts, clips=self.clips, **options)
         given = f"{self.name}, whose processor has no chat template"
         has_template = getattr(self.processor, "chat_template", None)
         expect(has_template, given, "a chat model", "Choose another, or use `CaptioningModel`.")
         if getattr(self.processor, "video_processor", None) is None:
-            self.clips = "images"
-            self.settings["clips"] = "images"
+            self.clips = self.settings["clips"] = "images"
         self.processor.tokenizer.padding_side = "left"
 
 # %% ../../../nbs/01_corpora/5_by_machine/50_captioners.ipynb #7e7bc1d4

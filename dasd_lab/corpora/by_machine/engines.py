@@ -19,12 +19,12 @@ from contextlib import suppress
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-from fastcore.basics import patch
+from fastcore.basics import chunked, patch
 
 from ...base.foundation import LabError, expect
 from ...base.storage import sha256
 from .models import FILES, model_checksum, model_folder, open_model
-from .translators import FAILED, Failed, FileTranslator, Translator, portions
+from .translators import FAILED, Failed, FileTranslator, Translator
 from ..catalog import built_in
 from ..languages import ISO_639_1, NLLB, language_code
 
@@ -72,24 +72,22 @@ def run_command(
     words: Sequence[str],  # a command
     stdin: str,  # its standard input
     timeout_s: float,  # then it is killed
-) -> tuple[str, str] | None:  # standard output and error; None: timeout
+) -> str | None:  # standard output; None: timeout
     "Run a command in a process group of its own"
-    with subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-    ) as process:
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as process:
         try:
-            out, err = process.communicate(stdin.encode("utf-8"), timeout_s)
-        except BaseException as e:
+            return process.communicate(stdin.encode("utf-8"), timeout_s)[0].decode("utf-8", "replace")
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            if isinstance(e, subprocess.TimeoutExpired):
-                return None
-            raise
-    return out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
 
 # %% ../../../nbs/01_corpora/5_by_machine/20_engines.ipynb #ca7570af
 class Apertium(Translator):
     "Debian's `apertium` with the installed language pairs"
+
+    other_pairs = f"Install the pair, such as `{APERTIUM_INSTALL}`; `apt-cache search ^apertium-` lists them."
 
     def __init__(
         self,
@@ -113,8 +111,7 @@ class Apertium(Translator):
         self.languages = tuple(sorted({target for _, target in self.modes}))
 
     def _output(self, option: str) -> str:
-        result = run_command([self.command, option], "", 60)
-        return result[0] if result else ""
+        return run_command([self.command, option], "", 60) or ""
 
     def supports(self, source: str, target: str) -> bool:
         "Whether the pair is installed"
@@ -131,49 +128,27 @@ class Apertium(Translator):
     def translate(self, texts: Sequence[str], source: str, target: str) -> list[str | None | Failed]:
         "Translate in batches; sentences that Apertium cannot read or that time out are `FAILED`"
         self.check(source, target)
-        mode = self.modes[source, target]
-        found = [answer for batch in portions(texts, self.batch) for answer in self.translate_batch(batch, mode)]
-        works = any(found) or not texts or any(self.translate_batch(["a"], mode))
-        next_step = f"Try `echo a | apertium {mode}`, and install the pair again."
-        expect(works, f"Apertium, which translates nothing from {source} to {target}", "answers", next_step)
+        found: list[str | None | Failed] = []
+        for batch in chunked(texts, self.batch):
+            answers = self._answers(batch, self.modes[source, target])
+            if answers is None:  # one sentence stops the others
+                alone = [self._answers([text], self.modes[source, target]) for text in batch]
+                answers = [FAILED if answer is None else answer[0] for answer in alone]
+            found += answers
         return found
-
-# %% ../../../nbs/01_corpora/5_by_machine/20_engines.ipynb #2990e4c0
-@patch
-def check(self: Apertium, source: str, target: str) -> None:
-    "Raise an error if the pair is not installed"
-    installed = ["-".join(pair) for pair in sorted(self.modes)]
-    next_step = f"Install the pair, such as `{APERTIUM_INSTALL}`; `apt-cache search ^apertium-` lists them."
-    given = f"Apertium from {source} to {target}"
-    expect(self.supports(source, target), given, f"one of {installed}", next_step)
 
 # %% ../../../nbs/01_corpora/5_by_machine/20_engines.ipynb #abfe1f81
 @patch
-def _answers(self: Apertium, texts: Sequence[str], mode: str) -> list[str] | None:
+def _answers(self: Apertium, texts: Sequence[str], mode: str) -> list[str | None] | None:
     "Translations by one process; None: a timeout, or answers that cannot be assigned"
     command = [self.command, "-u", "-z", "-f", "none", mode]
     stream = "".join(to_stream(text, i) for i, text in enumerate(texts))
-    result = run_command(command, stream, self.timeout_s + len(texts) / 10)
-    if result is None:
-        return None
-    parts = result[0].split("\0")
+    parts = (run_command(command, stream, self.timeout_s + len(texts) / 10) or "").split("\0")
     answers = [from_stream(part, i) for i, part in enumerate(parts[: len(texts)])]
     surplus = parts[len(texts) :]  # stages may add NULs at the end
-    return None if len(answers) < len(texts) or None in answers or any(surplus) else answers
-
-
-@patch
-def translate_batch(self: Apertium, texts: Sequence[str], mode: str) -> list[str | None | Failed]:
-    "Translations; a batch that fails is halved until one sentence is left"
-    if not texts:
-        return []
-    answers = self._answers(texts, mode)
-    if answers is not None:
-        return [answer or None for answer in answers]
-    if len(texts) == 1:
-        return [FAILED]
-    half = len(texts) // 2
-    return self.translate_batch(texts[:half], mode) + self.translate_batch(texts[half:], mode)
+    if len(answers) < len(texts) or None in answers or any(surplus):
+        return None
+    return [answer or None for answer in answers]
 
 # %% ../../../nbs/01_corpora/5_by_machine/20_engines.ipynb #c19e835d
 MODELS = dict(  # short name → repository of the hub, and what it is
@@ -198,7 +173,7 @@ def batches_by_length(
     for i in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
         groups.setdefault(_max_new_tokens(lengths[i]), []).append(i)
     for limit, indices in groups.items():
-        for some in portions(indices, batch):
+        for some in chunked(indices, batch):
             yield some, limit
 
 # %% ../../../nbs/01_corpora/5_by_machine/20_engines.ipynb #08fed9f2

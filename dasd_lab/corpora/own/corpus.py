@@ -7,8 +7,6 @@ __all__ = ['CANDIDATES', 'Understanding', 'Finder', 'common_language', 'resolve_
            'ImportedCorpus']
 
 # %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #baddb69c
-import hashlib
-import json
 import re
 import shutil
 import unicodedata
@@ -22,12 +20,11 @@ from typing import Any, TypedDict
 import pandas as pd
 
 from ...base.foundation import Caption, LabError, expect
-from ...base.presets import read_json
-from ...base.storage import seal, unseal, whole_folder
+from ...base.presets import opening, read_json
+from ...base.storage import seal, unseal, whole_folder, write_json
 from ..captions import read_captions, recognise_language, write_captions
 from ..catalog import Corpus, register_corpus
 from ..clips import CLIP_SUFFIXES, N_FRAMES
-from ..languages import language_code
 from dasd_lab.corpora.own.formats import (
     Content,
     RawCaption,
@@ -38,7 +35,7 @@ from dasd_lab.corpora.own.formats import (
     read_table,
 )
 from .locations import Location, files_in, places_in_folder, visuals_from_places
-from .parallel import FAULT_COLUMNS, Fault, checked_side
+from .parallel import FAULT_COLUMNS, Fault, checked_side, known_code
 from ..visuals import PICTURE_SUFFIXES, Visuals
 
 # %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #80a95698
@@ -135,10 +132,8 @@ class Finder:
         if len(paths) == 1:
             return self.id_of[paths[0]]
         if paths:
-            what = f"{name!r} may mean {' or '.join(paths[:2])}"
-            return Fault(0, "picture", what, "Write the path below the image folder.", False)
-        what = f"no image {name!r}" if name else "no image is named"
-        return Fault(0, "picture", what, "Add the image, or delete the line.", False)
+            return Fault(0, "picture", f"{name!r} may mean {' or '.join(paths[:2])}")
+        return Fault(0, "picture", f"no image {name!r}" if name else "no image is named")
 
 # %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #5cdb5eca
 # languages among which an unknown one is recognised
@@ -162,39 +157,18 @@ def common_language(
     return language, note
 
 
-def _problem(raw: RawCaption, kind: str, what: str, next_step: str) -> Fault:
-    return Fault(raw.line, kind, what, next_step, False)
-
-
-def _found_visual(raw: RawCaption, find: Finder | None) -> str | Fault:
-    "Id of the image; without images a name of its own"
-    if find is None:
-        return raw.visual or f"{Path(raw.file).stem}-{raw.line:06d}"
-    visual = find(raw.visual)
-    return replace(visual, line=raw.line) if isinstance(visual, Fault) else visual
-
-
-@cache
-def _known_language(name: str) -> str | LabError:
-    "Code of a language, or the error"
-    try:
-        return language_code(name)
-    except LabError as e:
-        return e
-
-
 def _resolved(raw: RawCaption, find: Finder | None, language: str | None) -> tuple[Caption, list[Fault]]:
     "A cleaned caption of a known image, and the faults; where one leaves it out, the caption is of no use"
     text, faults = checked_side(raw.text, "the caption", raw.line)
-    code = _known_language(raw.language or language or "")
-    if isinstance(code, LabError):
-        faults.append(_problem(raw, "language", code.given, code.expected))
-    visual = _found_visual(raw, find)
-    faults += [visual] if isinstance(visual, Fault) else []
+    code = known_code(raw.language or language or "")
+    if not code:
+        faults.append(Fault(raw.line, "language", f"the language {raw.language!r}"))
+    # without images each line is of one
+    visual = find(raw.visual) if find else raw.visual or f"{Path(raw.file).stem}-{raw.line:06d}"
+    faults += [replace(visual, line=raw.line)] if isinstance(visual, Fault) else []
     if not re.fullmatch(r"\w[\w-]*", raw.split):
-        next_step = "Use letters, digits, _ and - only: the split is written to a file of that name."
-        faults.append(_problem(raw, "columns", f"a split named {raw.split!r}", next_step))
-    return Caption(text, str(code), str(visual), raw.origin), faults
+        faults.append(Fault(raw.line, "columns", f"a split named {raw.split!r}, not of letters, digits, _ and -"))
+    return Caption(text, code, str(visual), raw.origin), faults
 
 # %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #dc57a445
 def _split_order(split: str) -> tuple[int, str]:
@@ -218,11 +192,11 @@ def resolve_captions(
         caption, faults = _resolved(raw, find, language)
         if not raw.text.strip() and texts_of_line[raw.file, raw.line]:
             what = "a caption is empty; the others of the line are used"
-            u.faults.append((raw.file, Fault(raw.line, "empty", what, "Nothing to do.", True)))
+            u.faults.append((raw.file, Fault(raw.line, "empty", what, True)))
             continue
         first = lines.get((raw.split, caption)) if all(fault.kept for fault in faults) else None
         if first:
-            faults.append(_problem(raw, "duplicate", f"the same as line {first}", "Nothing to do."))
+            faults.append(Fault(raw.line, "duplicate", f"the same as line {first}"))
         u.faults += [(raw.file, fault) for fault in faults]
         if all(fault.kept for fault in faults):
             lines[raw.split, caption] = raw.line
@@ -251,14 +225,9 @@ def _note_images(u: Understanding, find: Finder | None) -> None:
 # %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #1e60f19f
 def _files(source: Path) -> dict[str, Path]:
     "Path below the source → file"
-    try:
-        if source.is_dir():
-            files = {path.relative_to(source).as_posix(): path for path in files_in(source)}
-        else:
-            files = {source.name: source} if source.is_file() else {}
-    except OSError as e:
-        given = f"{source} cannot be opened ({e.strerror or e})"
-        raise LabError(given, "a readable folder or file", "Check its permissions.") from None
+    with opening(source, "a readable folder or file", "Check its permissions."):
+        files = {path.relative_to(source).as_posix(): path for path in files_in(source)} if source.is_dir() else {}
+        files |= {source.name: source} if source.is_file() else {}
     expect(files, f"nothing in {source}", "a folder with captions, a table, or a tar shard", "Check the path.")
     return files
 
@@ -308,7 +277,7 @@ def _read_source(
     )
     return f"line-aligned files: {len(texts)}", read_aligned(texts, origin)
 
-
+# %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #71f977d8
 def understand(
     source: str | Path,  # a folder, a table, or a tar shard
     pictures: str | Path | None = None,  # folder of the images; None: in the source
@@ -341,7 +310,7 @@ def understand(
 # %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #1af0cc9a
 def _write_places(places: Mapping[str, Any], split: str, folder: Path) -> None:
     "Where the images of a split are; those inside a table are copied"
-    rows = []
+    rows = {}
     for i, (visual_id, place) in enumerate(places.items()):
         location = place
         if not isinstance(place, Location):
@@ -349,8 +318,8 @@ def _write_places(places: Mapping[str, Any], split: str, folder: Path) -> None:
             copy.parent.mkdir(exist_ok=True)
             copy.write_bytes(place.data())
             location = Location(str(copy.relative_to(folder)), suffix=place.suffix)
-        rows.append(dict(id=visual_id, **asdict(location)))
-    (folder / f"{split}.pictures.json").write_text(json.dumps(rows, ensure_ascii=False), encoding="utf-8")
+        rows[visual_id] = asdict(location)
+    write_json(rows, folder / f"{split}.pictures.json")
 
 
 def import_corpus(
@@ -381,16 +350,6 @@ class _Manifest(TypedDict):
     splits: list[str]
     files: dict[str, str]
 
-
-class _Place(TypedDict):
-    "Where an image is, as `import_corpus` writes it"
-
-    id: str
-    file: str
-    offset: int
-    size: int
-    suffix: str
-
 # %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #ade9acfc
 @register_corpus("imported")
 class ImportedCorpus(Corpus):
@@ -415,8 +374,8 @@ class ImportedCorpus(Corpus):
     def _locations(self, split: str) -> dict[str, Location]:
         "Visual id → location; empty without images"
         path = self.root / f"{split}.pictures.json"
-        rows = read_json(path, list[_Place], "the locations of images", "Import the corpus again.")
-        return {r["id"]: Location(str(self.root / r["file"]), r["offset"], r["size"], r["suffix"]) for r in rows}
+        locations = read_json(path, dict[str, Location], "the locations of images", "Import the corpus again.")
+        return {v: replace(location, file=str(self.root / location.file)) for v, location in locations.items()}
 
     def _no_picture(self, i):
         next_step = "Import it again with --pictures FOLDER."
@@ -433,12 +392,10 @@ class ImportedCorpus(Corpus):
         self.check(split)
         return self._open(split, self.frames)
 
-    def pictures_stamp(self, split: str) -> str:
-        "Checksum over the sizes of a thousand evenly spaced image files"
+    def picture_files(self, split: str) -> list[Path]:
+        "Files of a thousand evenly spaced images"
         files = sorted({location.file for location in self._locations(split).values()})
-        sample = map(Path, files[:: max(1, len(files) // 1000)])
-        sizes = [path.stat().st_size if path.is_file() else None for path in sample]
-        return hashlib.sha256(json.dumps(sizes).encode()).hexdigest()[:16]
+        return list(map(Path, files[:: max(1, len(files) // 1000)]))
 
     def _captions(self, split: str, language: str) -> list[Caption]:
         return [c for c in self._read(split) if c.language == language]

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SPLITS', 'TEXT_WORDS', 'NUMBER_WORDS', 'VISUAL_WORDS', 'OTHER_ROLES', 'LIST_WORDS', 'RawCaption', 'Content', 'words',
-           'split_of', 'language_tag', 'language_in', 'role_of', 'roles_of', 'Defaults', 'captions_of_row',
-           'read_lines', 'read_table', 'is_table', 'read_aligned', 'read_shards', 'Cell', 'open_tables', 'read_dataset']
+           'split_of', 'language_tag', 'language_in', 'role_of', 'roles_of', 'captions_of_row', 'read_lines',
+           'read_table', 'is_table', 'read_aligned', 'read_shards', 'Cell', 'open_tables', 'read_dataset']
 
 # %% ../../../nbs/01_corpora/4_own/30_formats.ipynb #1c60f4eb
 import re
@@ -17,23 +17,22 @@ from typing import Any, NamedTuple
 
 from ...base.foundation import LabError, expect, extra
 from ...base.presets import json_line
-from ..languages import ISO_639_1, language_code
+from ..languages import ISO_639_1
 from .locations import Location, shard_samples, visual_of
-from .parallel import Fault, Record, decode, records
+from .parallel import Fault, Record, decode, delimiter, known_code, records, with_columns
 from ..published.files import coco_rows, file_bytes, json_file, named_rows
 
 # %% ../../../nbs/01_corpora/4_own/30_formats.ipynb #b1e0aa31
-@dataclass(frozen=True)
-class RawCaption:
-    "A caption as it stands in a file"
+class RawCaption(NamedTuple):
+    "A caption as it stands in a file, or its place there with the values that a row does not give"
 
     file: str  # name of the file
     line: int  # or number of the sample, from 1
-    text: str  # as written
-    language: str  # '': not given
-    visual: str  # name of the image
-    split: str  # 'train' if none is given
-    origin: str  # human | mt | mllm
+    split: str = "train"
+    origin: str = "human"  # human | mt | mllm
+    visual: str = ""  # name of the image
+    text: str = ""  # as written
+    language: str = ""  # '': not given
 
 
 @dataclass
@@ -96,10 +95,7 @@ def split_of(
 
 def _code(name: str) -> str:
     "ISO 639-1 code of a code or name; '' if there is none. Among all of ISO 639-3, most words would be a language"
-    try:
-        code = language_code(name)
-    except LabError:
-        return ""
+    code = known_code(name)
     return code if code in ISO_639_1 else ""
 
 
@@ -176,30 +172,21 @@ def roles_of(
     return roles
 
 
-class Defaults(NamedTuple):
-    "Where a row stands, and values for what it does not contain"
-
-    file: str
-    line: int
-    split: str
-    origin: str
-    visual: str = ""
-
-
 def captions_of_row(
     row: Mapping,  # column → value
     roles: Mapping[str, str],  # column → role
-    defaults: Defaults,  # where it stands, and values for missing columns
+    place: RawCaption,  # where it stands, and values for missing columns
 ) -> Iterator[RawCaption]:
     "Captions of a row"
     given = {role: str(row[c]).strip() for c, role in roles.items() if role and row.get(c) not in (None, "")}
-    split = given.get("split") or defaults.split
+    split = given.get("split") or place.split
     split = SPLITS.get(split.lower(), split)
-    visual, origin = given.get("visual_id", defaults.visual), given.get("origin", defaults.origin)
+    visual, origin = given.get("visual_id", place.visual), given.get("origin", place.origin)
+    place = place._replace(split=split, origin=origin, visual=visual)
     for column in [c for c, role in roles.items() if role.startswith("text") and c in row]:
         language = roles[column].partition(":")[2] or given.get("language", "")
         for tag, text in list(_texts(row[column])) or [("", "")]:
-            yield RawCaption(defaults.file, defaults.line, text, tag or language, visual, split, origin)
+            yield place._replace(text=text, language=tag or language)
 
 # %% ../../../nbs/01_corpora/4_own/30_formats.ipynb #d41db114
 def read_lines(
@@ -222,33 +209,6 @@ def _json_rows(path: Path) -> list[Record]:
     return [Record(i, row) for i, row in enumerate(data, 1)]
 
 
-def _mark(lines: Sequence[str], name: str) -> str:
-    "What separates the columns of a table"
-    first = next((line for line in lines if line.strip()), "")
-    mark = "\t" if name.lower().endswith(".tsv") else max(",;\t", key=first.count)
-    expect(
-        first.count("|") <= first.count(mark),
-        f"{name}, whose fields are separated by |",
-        "commas, semicolons or tabs",
-        "Replace them, with quotes around captions that contain one.",
-    )
-    return mark
-
-
-def _with_columns(found: Sequence[Record], faults: list[Fault]) -> list[Record]:
-    "Records with fields by name; those with another number of fields than the header are faults"
-    titles = [str(cell).strip() for cell in found[0].cells]
-    repeats = [titles[:i].count(title) + 1 for i, title in enumerate(titles)]  # repeated ones are numbered, and read
-    columns = [title if k == 1 else f"{title} ({k})" for title, k in zip(titles, repeats)]
-    for record in found:
-        if len(record.cells) != len(columns):
-            what = f"{len(record.cells)} columns instead of {len(columns)}"
-            next_step = "Correct the line; a delimiter inside a sentence needs quotes."
-            faults.append(Fault(record.line, "columns", what, next_step, False))
-    whole = [record for record in found if len(record.cells) == len(columns)]
-    return [Record(record.line, dict(zip(columns, record.cells))) for record in whole]
-
-
 def read_table(
     path: Path,  # .csv, .tsv, .jsonl or .json, or .txt with a header
     given: Mapping[str, str] = {},  # role → column
@@ -263,20 +223,27 @@ def read_table(
     else:
         lines, faults = read_lines(path)
         is_json = path.suffix.lower() == ".jsonl"
-        found = list(records(lines, "{" if is_json else _mark(lines, name)))
+        mark = "{" if is_json else delimiter(lines, name)
+        first = next((line for line in lines if line.strip()), "")
+        next_step = "Replace them, with quotes around captions that contain one."
+        expect(
+            first.count("|") <= first.count(mark),
+            f"{name}, whose fields are separated by |",
+            "commas, semicolons or tabs",
+            next_step,
+        )
+        found = list(records(lines, mark))
         faults += [fault for fault in found if isinstance(fault, Fault)]
         rows = [record for record in found if isinstance(record, Record)]
-        rows = (
-            [r for r in rows if isinstance(r.cells, dict)] if is_json or not rows else _with_columns(rows, faults)[1:]
-        )
+        rows = [r for r in rows if isinstance(r.cells, dict)] if is_json or not rows else with_columns(rows, faults)[1:]
     expect(rows, f"{name} without a row", "a header and captions", "Check the file.")
     roles = roles_of(list(dict.fromkeys(column for row in rows for column in row.cells)), given)
     split = split_of(name.rpartition(".")[0])
-    captions = [c for r in rows for c in captions_of_row(r.cells, roles, Defaults(name, r.line, split, origin))]
+    captions = [c for r in rows for c in captions_of_row(r.cells, roles, RawCaption(name, r.line, split, origin))]
     located = [(name, fault) for fault in faults]
     return Content(captions, located, {f"{name}: {column}": role for column, role in roles.items()}, used=[name])
 
-
+# %% ../../../nbs/01_corpora/4_own/30_formats.ipynb #1c424102
 def is_table(
     path: Path,  # a text file
 ) -> bool:
@@ -331,7 +298,7 @@ def read_aligned(
         for file in [file for file in files if file in languages]:
             for i, text in enumerate(files[file]):
                 visual = names[i] if names else f"{split}-{i + 1:06d}"
-                content.captions.append(RawCaption(file, i + 1, text, languages[file], visual, split, origin))
+                content.captions.append(RawCaption(file, i + 1, split, origin, visual, text, languages[file]))
     return content
 
 # %% ../../../nbs/01_corpora/4_own/30_formats.ipynb #c84dd837
@@ -339,7 +306,7 @@ def _captions_of_part(
     kind: str,  # of a file, such as de.txt or json
     place: Location,  # of the file
     given: Mapping[str, str],  # role → field of the .json
-    defaults: Defaults,  # where the sample stands
+    sample: RawCaption,  # where the sample stands
 ) -> tuple[list[RawCaption], dict[str, str]]:  # captions, and the role of each part; raises LabError
     "Captions of a text file or JSON object of a sample"
     text = place.data().decode("utf-8", "replace")
@@ -347,11 +314,10 @@ def _captions_of_part(
         row = json_line(text, "the text", "a JSON object")
         roles = roles_of(list(row), given) if isinstance(row, dict) else {}
         roles = {column: "" if role == "visual_id" else role for column, role in roles.items()}
-        return list(captions_of_row(row, roles, defaults)), {f".{kind} {c}": role for c, role in roles.items()}
+        return list(captions_of_row(row, roles, sample)), {f".{kind} {c}": role for c, role in roles.items()}
     language = next(filter(None, map(language_tag, kind.split(".")[:-1])), "")
-    file, line, split, origin, visual = defaults
     texts = [caption for caption in text.splitlines() if caption.strip()]
-    captions = [RawCaption(file, line, caption, language, visual, split, origin) for caption in texts]
+    captions = [sample._replace(text=caption, language=language) for caption in texts]
     return captions, {f".{kind}": "captions" + (f" in {language!r}" if language else "")}
 
 
@@ -359,7 +325,7 @@ def _add_sample(
     content: Content,  # captions, roles and faults are added
     sample: Mapping[str, Location],  # kind → location
     given: Mapping[str, str],  # role → field of the .json
-    defaults: Defaults,  # where it stands
+    at: RawCaption,  # where it stands
 ) -> None:
     "Captions of a sample without repeated texts; a .json without any is a fault only if no other file has some"
     captions = {}
@@ -368,11 +334,9 @@ def _add_sample(
         if place.suffix not in (".txt", ".caption", ".cap", ".json"):
             continue
         try:
-            found, roles = _captions_of_part(kind, place, given, defaults)
+            found, roles = _captions_of_part(kind, place, given, at)
         except (ValueError, LabError) as e:
-            what = f"{defaults.visual}.{kind}: {str(e)[:80]}"
-            next_step = "Correct it, or name the field: --columns text=NAME"
-            faults.append((defaults.file, Fault(defaults.line, "json", what, next_step, False)))
+            faults.append((at.file, Fault(at.line, "json", f"{at.visual}.{kind}: {str(e)[:80]}")))
             continue
         content.roles.update(roles)
         for caption in found:
@@ -380,7 +344,7 @@ def _add_sample(
     content.captions += captions.values()
     content.faults += [] if captions else faults
 
-
+# %% ../../../nbs/01_corpora/4_own/30_formats.ipynb #02d148f9
 def read_shards(
     shards: Mapping[str, Path],  # name → .tar
     given: Mapping[str, str] = {},  # role → field of the .json
@@ -394,12 +358,12 @@ def read_shards(
         for n, (key, sample) in enumerate(samples.items(), 1):
             visual = visual_of(sample)
             if visual is None:
-                what = f"sample {key!r} without an image or clip"
-                content.faults.append((shard.name, Fault(n, "picture", what, "Nothing to do if it has none.", False)))
+                fault = Fault(n, "picture", f"sample {key!r} without an image or clip")
+                content.faults.append((shard.name, fault))
                 continue
             name = f"{shard.stem}/{key}" if max(uses.values()) > 1 else key
             content.places[name] = visual
-            _add_sample(content, sample, given, Defaults(shard.name, n, split_of(shard.stem), origin, name))
+            _add_sample(content, sample, given, RawCaption(shard.name, n, split_of(shard.stem), origin, name))
     return content
 
 # %% ../../../nbs/01_corpora/4_own/30_formats.ipynb #55970d31
@@ -445,7 +409,7 @@ def _is_image(kind) -> bool:
     "Whether a column's type is that of encoded images"
     return str(kind).startswith("struct") and {"bytes", "path"} <= {kind.field(i).name for i in range(kind.num_fields)}
 
-
+# %% ../../../nbs/01_corpora/4_own/30_formats.ipynb #6ed4f046
 def read_dataset(
     files: Mapping[str, Path],  # see `open_tables`
     given: Mapping[str, str] = {},  # role → column
@@ -466,21 +430,8 @@ def read_dataset(
             key = str(row[names[0]]) if names and row[names[0]] is not None else f"{n:06d}"
             key = f"{split}/{key}" if images or not names else key
             if images:
-                key = _add_image(content.places, key, Cell(table.column(images[0]), i), n)
+                content.places.setdefault(key, Cell(table.column(images[0]), i))
             unnamed = {column: "" if role == "visual_id" else role for column, role in roles.items()}
-            content.captions += captions_of_row(row, unnamed, Defaults(file, i + 1, split, origin, key))
+            content.captions += captions_of_row(row, unnamed, RawCaption(file, i + 1, split, origin, key))
         n_rows[split] += len(table)
     return content
-
-
-def _add_image(
-    places: dict[str, Any],  # name → image
-    key: str,  # of the row
-    cell: Cell,
-    n: int,  # number of the row in its split
-) -> str:
-    "Key of an image; rows of one name share it only if their bytes are equal"
-    if key in places and places[key].data() != cell.data():
-        key += f"-{n}"
-    places.setdefault(key, cell)
-    return key

@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from ...base.foundation import LabError, expect
+from ...base.presets import opening
 from ..clips import CLIP_SUFFIXES, N_FRAMES, read_clip
 from ..visuals import PICTURE_SUFFIXES, Visuals, read_picture
 
@@ -31,14 +32,13 @@ class Location:
     def data(self) -> bytes:
         "Read the bytes"
         path = Path(self.file)
-        again = "Put it back, or import the corpus again from its new place."
-        expect(path.is_file(), f"no file {path}", "the file that was there when the corpus was imported", again)
+        expected, again = "the file that was imported", "Put it back, or import the corpus again from its new place."
+        expect(path.is_file(), f"no file {path}", expected, again)
         with open(path, "rb") as f:
             f.seek(max(0, self.offset))
             data = f.read(self.size if self.offset >= 0 else -1)
-        given = f"{path} with {len(data)} of {self.size} bytes at {self.offset}"
         expect(
-            len(data) >= self.size, given, "the shard that was imported", "Download it, and import the corpus again."
+            len(data) >= self.size, f"{path} with {len(data)} of {self.size} bytes at {self.offset}", expected, again
         )
         return data
 
@@ -57,8 +57,6 @@ def visuals_from_places(
                 return read_clip(location.data(), n_frames)
             return np.asarray(read_picture(location.data()))[None]
         except LabError as e:
-            if location.file in e.given:
-                raise
             raise LabError(f"{location.file}: {e.given}", e.expected, e.next_step) from None
 
     has_clips = any(location.suffix in CLIP_SUFFIXES for location in locations)
@@ -104,21 +102,15 @@ def shard_samples(
 ) -> dict[str, dict[str, Location]]:  # key → kind (such as jpg, txt, de.txt) → location
     "Content of a tar shard, by sample"
     samples: dict[str, dict[str, Location]] = {}
-    try:
-        with tarfile.open(shard, "r:") as tar:
-            for member in tar:
-                path = PurePosixPath(member.name)
-                stem, _, kind = path.name.partition(".")
-                if member.isfile() and stem and kind:
-                    suffix = "." + kind.lower().rpartition(".")[2]
-                    location = Location(str(Path(shard).resolve()), member.offset_data, member.size, suffix)
-                    samples.setdefault(str(path.with_name(stem)), {})[kind.lower()] = location
-    except (tarfile.TarError, OSError, EOFError) as e:
-        raise LabError(
-            f"{shard} cannot be read as a tar file ({e})",
-            "a complete shard without compression",
-            "Check the path; download it again, or decompress it: gunzip.",
-        ) from None
+    next_step = "Check the path; download it again, or decompress it: gunzip."
+    with opening(shard, "a complete shard without compression", next_step), tarfile.open(shard, "r:") as tar:
+        for member in tar:
+            path = PurePosixPath(member.name)
+            stem, _, kind = path.name.partition(".")
+            if member.isfile() and stem and kind:
+                suffix = "." + kind.lower().rpartition(".")[2]
+                location = Location(str(Path(shard).resolve()), member.offset_data, member.size, suffix)
+                samples.setdefault(str(path.with_name(stem)), {})[kind.lower()] = location
     return samples
 
 

@@ -17,15 +17,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, get_origin
 
 import numpy as np
 from fastcore.basics import patch
 
 from ...base.foundation import Caption, LabError, data_root, expect, uncollected
-from ..captions import clean_text, read_captions
+from ...base.presets import checked
+from ..captions import clean_text, is_visible, read_captions
 from ..catalog import Corpus, load_corpus, read_translations, register_corpus, translated
-from ..clips import CLIP_SUFFIXES, N_FRAMES, broken_clips, read_clip
+from ..clips import CLIP_SUFFIXES, N_FRAMES, read_clip
 from ..languages import language_code
 from dasd_lab.corpora.published.files import (
     CaptionRow,
@@ -136,8 +137,9 @@ class Report:
     @property
     def ok(self) -> bool:
         "Whether all counts are the published ones"
-        captions_ok = all(row["published"] in (None, row["captions"]) for row in self.counts)
-        return captions_ok and all(row["published"] in (None, row["visuals"]) for row in self.visuals)
+        found = [(row["published"], row["captions"]) for row in self.counts]
+        found += [(row["published"], row["visuals"]) for row in self.visuals]
+        return all(published in (None, n) for published, n in found)
 
     def __str__(self):
         lines = [f"{self.corpus}: " + ("as published" if self.ok else "not as published")]
@@ -147,15 +149,15 @@ class Report:
             for count in [count for count in self.counts if count["split"] == row["split"]]:
                 captions = ", ".join(filter(None, (count["origin"], count.get("field"))))
                 lines.append(f"    {count['language']} {captions}: {_count(count['captions'], count['published'])}")
-        lines.append(f"  faults: {len(self.faults):,}")
-        lines += [f"    {f.file}, line {f.line}: {f.what}" for f in self.faults[:20]]
-        return "\n".join([*lines, "    …"] if len(self.faults) > 20 else lines)
+        faults = [f"    {f.file}, line {f.line}: {f.what}" for f in self.faults]
+        more = ["    …"] if len(faults) > 20 else []
+        return "\n".join([*lines, f"  faults: {len(faults):,}", *faults[:20], *more])
 
 # %% ../../../nbs/01_corpora/3_published/20_base.ipynb #acab30cf
 _COCO_ID = re.compile(r"COCO_[a-z]+\d{4}_0*(\d+)")
 _FLICKR_ID = re.compile(r"(\d{5,11})(_[0-9a-z]+)*")
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #2d5d35b5
 class PublishedCorpus(Corpus):
     "A corpus in its published files, see `Description`"
 
@@ -204,65 +206,75 @@ class PublishedCorpus(Corpus):
         choices = ",".join(f"{option}={value}" for option, value in self.choices.items())
         return f"{self.name}:{choices}" if choices else self.name
 
-    def cached(
-        self,
-        key,  # hashable
-        make: Callable[[], Any],  # computes the value
-    ):
-        "The value of `make`, computed once per key"
-        if key not in self._cache:
-            with uncollected():  # the collector would traverse millions of new captions again and again
-                self._cache[key] = make()
-        return self._cache[key]
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #4bc39384
+@patch
+def cached(
+    self: PublishedCorpus,
+    key,  # hashable
+    make: Callable[[], Any],  # computes the value
+):
+    "The value of `make`, computed once per key"
+    if key not in self._cache:
+        with uncollected():  # the collector would traverse millions of new captions again and again
+            self._cache[key] = make()
+    return self._cache[key]
 
-    def path(
-        self,
-        wanted: WantedFile,  # one of `wanted`
-    ) -> Path | None:  # None: not present
-        "Where a file is"
-        if wanted.kind == "visuals" and self.pictures:
-            folder = Path(self.pictures).expanduser()
-            return next((p for p in (folder / wanted.place, folder) if p.is_dir()), None)
-        if self._cache.get(("path", wanted)) is None:  # a file may come later
-            self._cache["path", wanted] = find_file(self.root, wanted.path)
-        return self._cache["path", wanted]
 
-    def missing(
-        self,
-        split: str = "",  # '': any
-        language: str = "",  # '': any
-        kind: str = "",  # visuals, translations, or text: what published captions need; '': all
-    ) -> list[WantedFile]:
-        "Files that are not present"
-        kinds = dict.fromkeys(("visuals", "translations"))
-        return [
-            w
-            for w in self.wanted
-            if kind in ("", w.kind if w.kind in kinds else "text") and w.serves(split, language) and not self.path(w)
-        ]
+@patch
+def path(
+    self: PublishedCorpus,
+    wanted: WantedFile,  # one of `wanted`
+) -> Path | None:  # None: not present
+    "Where a file is"
+    if wanted.kind == "visuals" and self.pictures:
+        folder = Path(self.pictures).expanduser()
+        return next((p for p in (folder / wanted.place, folder) if p.is_dir()), None)
+    if self._cache.get(("path", wanted)) is None:  # a file may come later
+        self._cache["path", wanted] = find_file(self.root, wanted.path)
+    return self._cache["path", wanted]
 
-    @property
-    def descriptions_folder(self) -> Path:
-        "Beside the corpus; in the data root if its folder may not be written"
-        own = self.root / "descriptions"
-        if own.is_dir() or not self.root.is_dir() or self.root.stat().st_mode & 0o222:
-            return own
-        return data_root() / "descriptions" / self.name
 
-    @property
-    def mt_folder(self) -> Path:
-        "Folder of machine translations"
-        folder = self.root / "mt" if self.folder == self.name else self.root / "mt" / self.name
-        if self.without:
-            folder /= f"without_{self.without}"
-        return folder / f"held_out_{self.held_out}" if self.held_out else folder
+@patch
+def missing(
+    self: PublishedCorpus,
+    split: str = "",  # '': any
+    language: str = "",  # '': any
+    kind: str = "",  # visuals, translations, or text: what published captions need; '': all
+) -> list[WantedFile]:
+    "Files that are not present"
+    kinds = dict.fromkeys(("visuals", "translations"))
+    return [
+        w
+        for w in self.wanted
+        if kind in ("", w.kind if w.kind in kinds else "text") and w.serves(split, language) and not self.path(w)
+    ]
 
-    def how_to_get(self, wanted: WantedFile) -> str:
-        "Where to get a missing file and where to put it"
-        other_place = f" (another folder: root=, or {self.variable})"
-        if wanted.kind == "visuals":
-            other_place = f", or give the folder: pictures=, or {self.variable}_PICTURES"
-        return f"{wanted.how} It belongs in {self.root / wanted.place}{other_place}."
+
+@patch(as_prop=True)
+def descriptions_folder(self: PublishedCorpus) -> Path:
+    "Beside the corpus; in the data root if its folder may not be written"
+    own = self.root / "descriptions"
+    if own.is_dir() or not self.root.is_dir() or self.root.stat().st_mode & 0o222:
+        return own
+    return data_root() / "descriptions" / self.name
+
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #4d8c30f2
+@patch(as_prop=True)
+def mt_folder(self: PublishedCorpus) -> Path:
+    "Folder of machine translations"
+    folder = self.root / "mt" if self.folder == self.name else self.root / "mt" / self.name
+    if self.without:
+        folder /= f"without_{self.without}"
+    return folder / f"held_out_{self.held_out}" if self.held_out else folder
+
+
+@patch
+def how_to_get(self: PublishedCorpus, wanted: WantedFile) -> str:
+    "Where to get a missing file and where to put it"
+    other_place = f" (another folder: root=, or {self.variable})"
+    if wanted.kind == "visuals":
+        other_place = f", or give the folder: pictures=, or {self.variable}_PICTURES"
+    return f"{wanted.how} It belongs in {self.root / wanted.place}{other_place}."
 
 # %% ../../../nbs/01_corpora/3_published/20_base.ipynb #5375ec68
 @patch
@@ -293,8 +305,8 @@ def declared(self: PublishedCorpus) -> tuple[str, ...]:
     "Languages with published captions or machine translations, the source language first"
     languages = {code for counts in self.published.values() for code in counts.captions}
     languages.update(code for w in self.wanted if w.kind == "translations" for code in w.languages)
-    languages.update(path.name.split(".")[1] for path in self.mt_folder.glob("*.*.txt"))
-    languages.update(path.name.split(".")[1] for path in self.mt_folder.glob("*.*.jsonl"))
+    files = [path for path in self.mt_folder.glob("*.*.*") if path.suffix in (".txt", ".jsonl")]
+    languages.update(path.name.split(".")[1] for path in files if path.name.count(".") == 2)
     return tuple(sorted(languages, key=lambda code: (code != self.source, code)))
 
 
@@ -309,7 +321,7 @@ def languages(self: PublishedCorpus) -> tuple[str, ...]:
     "Languages that some split can be read in, the source language first"
     return tuple(code for code in self.declared() if any(self.has(s, code) for s in self.published))
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #15662e35
 @patch
 def missing_error(
     self: PublishedCorpus,
@@ -379,16 +391,13 @@ def _ids(self: PublishedCorpus, split: str) -> list[str]:
 @patch
 def ids(self: PublishedCorpus, split: str) -> list[str]:
     "Visuals of a split, in order"
-    return self.cached(("ids", split), lambda: self._kept_ids(split))
 
+    def kept() -> list[str]:
+        left_out = self._left_out(split)
+        ids = [v for v in dict.fromkeys(self._ids(split)) if v and self.published_id(v) not in left_out]
+        return [v for v in ids if self.picture_path(v)] if self.about.downloaded else ids
 
-@patch
-def _kept_ids(self: PublishedCorpus, split: str) -> list[str]:
-    ids = list(dict.fromkeys(filter(None, self._ids(split))))
-    left_out = self._left_out(split)
-    if left_out:
-        ids = [v for v in ids if self.published_id(v) not in left_out]
-    return [v for v in ids if self.picture_path(v)] if self.about.downloaded else ids
+    return self.cached(("ids", split), kept)
 
 
 @patch
@@ -401,7 +410,7 @@ def _left_out(self: PublishedCorpus, split: str) -> set[str]:
         left_out |= self.cached("held out", lambda: self._open(self.held_out, "test").photographs("test"))
     return left_out
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #c30bb3aa
 @patch
 def _open(self: PublishedCorpus, name: str, split: str = "") -> "PublishedCorpus":
     "Another corpus of the same photographs, of which a split can be read; '': any"
@@ -438,40 +447,32 @@ def numbered_captions(self: PublishedCorpus, split: str, language: str) -> list[
         return []
     return self.cached(("captions", split, language), lambda: self._read_captions(split, language))
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #15d89823
 @patch
 def _read_captions(self: PublishedCorpus, split: str, language: str) -> list[tuple[Caption, int]]:
     position = {v: i for i, v in enumerate(self.ids(split))}
     n_rows: Counter = Counter()
     known = set()
     captions = []
-    for wanted in self.files(split, language):
-        for row in self.read(wanted):
-            if row.language not in ("", language):
-                continue
-            if row.name not in position:
-                self._report_stray(row, split, wanted)
-                continue
-            number = n_rows[row.name]
-            n_rows[row.name] += 1
-            try:
-                text = clean_text(row.text)
-            except LabError as e:
-                self.faults.append(FileFault(row.file, row.line, f"{e.given}, skipped"))
-                continue
-            if (row.name, text) in known:
-                self.faults.append(FileFault(row.file, row.line, f"repeated caption of {row.name!r}"))
-            known.add((row.name, text))
-            captions.append((Caption(text, language, row.name), number))
+    rows = [(wanted, row) for wanted in self.files(split, language) for row in self.read(wanted)]
+    for wanted, row in [(wanted, row) for wanted, row in rows if row.language in ("", language)]:
+        if row.name not in position:
+            # a fault if the file is of this split alone and no photograph was left out
+            if wanted.splits == (split,) and self.published_id(row.name) not in self._left_out(split):
+                reason = f"{row.name!r} is not in {split}; skipped" if row.name else "no image is named; skipped"
+                self.faults.append(FileFault(row.file, row.line, reason))
+            continue
+        number = n_rows[row.name]
+        n_rows[row.name] += 1
+        if not is_visible(row.text):
+            self.faults.append(FileFault(row.file, row.line, "an empty caption, skipped"))
+            continue
+        text = clean_text(row.text)
+        if (row.name, text) in known:
+            self.faults.append(FileFault(row.file, row.line, f"repeated caption of {row.name!r}"))
+        known.add((row.name, text))
+        captions.append((Caption(text, language, row.name), number))
     return sorted(captions, key=lambda pair: position[pair[0].visual_id])
-
-
-@patch
-def _report_stray(self: PublishedCorpus, row: CaptionRow, split: str, wanted: WantedFile) -> None:
-    "Report a caption of no visual of the split, if the file is of this split alone and none was left out"
-    if wanted.splits == (split,) and self.published_id(row.name) not in self._left_out(split):
-        reason = f"{row.name!r} is not in {split}; skipped" if row.name else "no image is named; skipped"
-        self.faults.append(FileFault(row.file, row.line, reason))
 
 
 @patch
@@ -508,25 +509,21 @@ def read_mt(self: PublishedCorpus, path: Path, split: str, language: str) -> lis
     source = self.numbered_captions(split, self.source)
     if path.suffix == ".txt" and path.parent == self.mt_folder:
         return read_translations(path, [caption for caption, _ in source], language)
+    if path.parent == self.mt_folder:
+        captions = read_captions(path, language=language, origin="mt")
+        pairs = [(visual_name(c.visual_id), c.text) for c in captions if c.language == language]
+    else:  # published files may contain several splits
+        wanted = next(w for w in self.wanted if self.path(w) == path)
+        ids = set(self.ids(split))
+        pairs = [(row.name, row.text) for row in self.read(wanted) if row.name in ids]
     texts: dict[str, list[str]] = {}  # visual → its translations
-    for name, text in self._translations_by_name(path, split, language):
+    for name, text in pairs:
         texts.setdefault(name, []).append(text)
     found = [texts.get(caption.visual_id, [])[number : number + 1] for caption, number in source]
-    unused = sum(map(len, texts.values())) - sum(map(len, found))
+    unused = len(pairs) - sum(map(len, found))
     if unused:
         self.faults.append(FileFault(path.name, 0, f"{unused:,} translations without a source caption, skipped"))
     return [translated(caption, "".join(text), language) for (caption, _), text in zip(source, found)]
-
-
-@patch
-def _translations_by_name(self: PublishedCorpus, path: Path, split: str, language: str) -> list[tuple[str, str]]:
-    "Visual and text of each translation; published files may contain several splits"
-    if path.parent == self.mt_folder:
-        captions = read_captions(path, language=language, origin="mt")
-        return [(visual_name(c.visual_id), c.text) for c in captions if c.language == language]
-    wanted = next(w for w in self.wanted if self.path(w) == path)
-    ids = set(self.ids(split))
-    return [(row.name, row.text) for row in self.read(wanted) if row.name in ids]
 
 # %% ../../../nbs/01_corpora/3_published/20_base.ipynb #ec1f0d47
 @patch
@@ -548,10 +545,9 @@ def _frames(self: PublishedCorpus, visual_id: str) -> np.ndarray:
     default = WantedFile("pictures", "the pictures", f"See {self.about.homepage}.")
     wanted = next((w for w in self.wanted if w.kind == "visuals"), default)
     folder = self.path(wanted)
-    given = f"{self.name} without its images, {self.pictures or self.root / wanted.place}"
-    if folder:
-        given = f"{self.name} without {visual_id} in {folder}"
-    raise LabError(given, wanted.what, self.how_to_get(wanted))
+    its_images = f"its images, {self.pictures or self.root / wanted.place}"
+    what = f"{visual_id} in {folder}" if folder else its_images
+    raise LabError(f"{self.name} without {what}", wanted.what, self.how_to_get(wanted))
 
 
 @patch
@@ -565,24 +561,10 @@ def visuals(self: PublishedCorpus, split: str) -> Visuals:
 
 
 @patch
-def broken(
-    self: PublishedCorpus,
-    split: str,  # one of `splits`
-    progress: Callable = iter,  # wraps an iterable, such as `tqdm`
-) -> dict[str, str]:  # id → reason: no file, or no frame that can be decoded
-    "Clips of a split that cannot be used"
-    files = {v: self.picture_path(v) for v in self.ids(split)}
-    missing = {v: "no file" for v, path in files.items() if path is None}
-    return missing | broken_clips({v: path for v, path in files.items() if path}, progress)
-
-
-@patch
-def pictures_stamp(self: PublishedCorpus, split: str) -> str:
-    "Checksum over the file sizes of a thousand evenly spaced pictures"
+def picture_files(self: PublishedCorpus, split: str) -> list[Path | None]:
+    "Files of a thousand evenly spaced images; None: not present"
     ids = self.ids(split)
-    paths = map(self.picture_path, ids[:: max(1, len(ids) // 1000)])
-    sizes = [path and path.stat().st_size for path in paths]
-    return hashlib.sha256(json.dumps(sizes).encode()).hexdigest()[:16]
+    return list(map(self.picture_path, ids[:: max(1, len(ids) // 1000)]))
 
 
 @patch(as_prop=True)
@@ -597,7 +579,7 @@ def checksum(self: PublishedCorpus) -> str:
         names_and_sizes.append((f"held out {self.held_out}", len(self._left_out("train"))))
     return hashlib.sha256(json.dumps(names_and_sizes).encode()).hexdigest()
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #51358a73
 @patch
 def field_table(self: PublishedCorpus) -> list[dict]:
     "Rows about the fields of captions, of a corpus that has some to choose from"
@@ -651,9 +633,8 @@ def published_corpus(
         @wraps(describe)
         def load(root=None, pictures=None, *, without="", text_only=False, held_out="", **options) -> PublishedCorpus:
             for option, value in options.items():
-                values = get_args(own[option].annotation) if get_origin(own[option].annotation) is Literal else ()
-                given = f"{name} with {option}={value!r}"
-                expect(not values or value in values, given, f"one of {list(values)}", "Choose one.")
+                if get_origin(own[option].annotation) is Literal:
+                    checked(own[option].annotation, value, f"{name}: {option}")
             common = dict(without=without, text_only=text_only, held_out=held_out)
             return kind(name, describe(**options), root, pictures, **common, **options)
 

@@ -110,7 +110,7 @@ def _file_lines(corpus: PublishedCorpus, here: bool) -> list[str]:
         lines += ["", how, *(f"- {mark}`{wanted.place}`: {wanted.what}" for mark, wanted in zip(marks, files))]
     return lines
 
-
+# %% ../../../nbs/01_corpora/3_published/80_cards.ipynb #b86fd1b8
 def card(
     corpus: PublishedCorpus,  # any
     here: bool = True,  # mark which files are present?

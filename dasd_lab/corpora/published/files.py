@@ -10,14 +10,13 @@ __all__ = ['find_file', 'FileFault', 'file_bytes', 'text_lines', 'json_file', 'C
 import gzip
 import re
 import unicodedata
-import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...base.foundation import LabError, expect
-from ...base.presets import json_line
+from ...base.foundation import expect
+from ...base.presets import json_line, opening
 from ..clips import CLIP_SUFFIXES
 from ..visuals import PICTURE_SUFFIXES
 
@@ -48,13 +47,9 @@ def file_bytes(
     path: Path,  # gzip-compressed if it ends in .gz
 ) -> bytes:
     "Content of a file, decompressed"
-    try:
+    with opening(path, "a complete, readable file", "Download it again, or check its permissions."):
         data = path.read_bytes()
         return gzip.decompress(data) if path.suffix == ".gz" else data
-    except (EOFError, zlib.error, OSError) as e:
-        raise LabError(
-            f"{path} cannot be read ({e})", "a complete, readable file", "Download it again, or check its permissions."
-        ) from None
 
 
 def text_lines(
@@ -109,16 +104,10 @@ def record_rows(
 ) -> list[CaptionRow]:
     "Captions of a list of objects"
     rows = []
-    try:
+    with opening(path, "the file as its owners publish it", "Download it again."):
         for i, record in enumerate(records, 1):
             key = visual_name(name(record))
             rows += [CaptionRow(key, text, path.name, i, language, split(record)) for text in texts(record)]
-    except (KeyError, TypeError, AttributeError, IndexError) as e:
-        raise LabError(
-            f"{path} is not in the published form ({type(e).__name__}: {e})",
-            "the file as its owners publish it",
-            "Download it again.",
-        ) from None
     return rows
 
 # %% ../../../nbs/01_corpora/3_published/10_files.ipynb #de0ac4f9
@@ -132,7 +121,8 @@ def coco_rows(
     names: dict = {}
     known = set()
     rows = []
-    try:
+    form = "'images' with id and file_name, 'annotations' with image_id and caption"
+    with opening(path, form, "Download the published file again."):
         for image in data.get("images", ()):
             names.setdefault(image["id"], image.get("file_name") or name_of(image["id"]))
         for i, annotation in enumerate(data["annotations"], 1):
@@ -145,12 +135,6 @@ def coco_rows(
                 name = visual_name(names.get(image_id) or name_of(image_id))
                 rows.append(CaptionRow(name, annotation["caption"], path.name, i))
             known.add(annotation_id)
-    except (KeyError, TypeError, AttributeError) as e:
-        raise LabError(
-            f"{path} is not in the COCO format ({type(e).__name__}: {e})",
-            "'images' with id and file_name, 'annotations' with image_id and caption",
-            "Download the published file again.",
-        ) from None
     return rows
 
 # %% ../../../nbs/01_corpora/3_published/10_files.ipynb #319228f6
@@ -193,14 +177,6 @@ _NAME_KEYS = "video_id", "videoID", "image"
 _TEXT_KEYS = "caption", "captions", "sentence", "sentences", "text"
 
 
-def _first(
-    row: dict,  # an object of a JSON file
-    keys: Iterable[str],  # in order of preference
-):
-    "The value of the first key that an object has"
-    return row[next(key for key in keys if key in row)]
-
-
 def named_rows(
     path: Path,  # {'name.jpg': ['caption', …]}, [{'video_id', 'caption'}], or {'sentences': [{'video_id', 'caption'}]}
 ) -> list[CaptionRow]:
@@ -208,13 +184,15 @@ def named_rows(
     data = json_file(path)
     if isinstance(data, dict) and isinstance(data.get("sentences"), list):
         data = data["sentences"]
-    try:
-        listed = isinstance(data, list)
-        pairs = [(_first(row, _NAME_KEYS), _first(row, _TEXT_KEYS)) for row in data] if listed else [*data.items()]
-        valid = bool(pairs) and all(isinstance(k, str) and isinstance(v, (str, list)) for k, v in pairs)
-    except (StopIteration, TypeError, AttributeError):
-        valid = False
-    expect(valid, f"{path} without captions by name", "name → captions", "Download the published file again.")
+    expected = "name → captions, or a list of objects with both"
+    with opening(path, expected, "Download the published file again."):
+        if isinstance(data, dict):
+            pairs = [*data.items()]
+        else:
+            keys = [[next(key for key in known if key in row) for known in (_NAME_KEYS, _TEXT_KEYS)] for row in data]
+            pairs = [(row[name], row[text]) for row, (name, text) in zip(data, keys)]
+    valid = pairs and all(isinstance(k, str) and isinstance(v, (str, list)) for k, v in pairs)
+    expect(valid, f"{path} without captions by name", expected, "Download the published file again.")
     return record_rows(path, pairs, lambda r: r[0], lambda r: [r[1]] if isinstance(r[1], str) else r[1])
 
 # %% ../../../nbs/01_corpora/3_published/10_files.ipynb #cd06bc8c

@@ -86,7 +86,7 @@ _FULL = dict(
 )
 _1KA = dict(train=Counts(9_000, dict(en=180_000)), test=Counts(1_000, dict(en=1_000)))
 
-
+# %% ../../../nbs/01_corpora/3_published/60_video.ipynb #9452161c
 @published_corpus("msrvtt")
 def msrvtt(
     division: Literal["1ka", "full"] = "1ka",
@@ -205,7 +205,7 @@ def _vatex_file(name: str, split: str, *splits: str) -> WantedFile:
     how = f"Download https://eric-xw.github.io/vatex-website/data/{name}"
     return WantedFile(name, "captions", how, splits=splits or (split,), read=_vatex_captions(split))
 
-
+# %% ../../../nbs/01_corpora/3_published/60_video.ipynb #8e03da6c
 @published_corpus("vatex")
 def vatex() -> Description:
     "VATEX: clips of human activities with captions in English and Chinese"

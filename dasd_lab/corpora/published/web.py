@@ -101,7 +101,7 @@ def named(
     "Captions of a JSON file by the name of an image or clip"
     return named_rows(path)
 
-
+# %% ../../../nbs/01_corpora/3_published/50_web.ipynb #06f294f0
 @published_corpus("cc300k")
 def cc300k(
     downloaded: bool = False,  # only images that are present?
@@ -171,7 +171,7 @@ def _all_languages(
 
     return read
 
-
+# %% ../../../nbs/01_corpora/3_published/50_web.ipynb #fd50f1a8
 @published_corpus("crossmodal3600")
 def crossmodal3600(
     captions: Literal["all", "first"] = "all",  # of an image and language

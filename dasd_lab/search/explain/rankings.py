@@ -16,7 +16,6 @@ from torch import Tensor
 
 from ...base.contracts import RetrievalMethod, evaluating
 from ...base.foundation import expect
-from ...corpora.by_machine.builtin_translators import is_oracle
 from ...corpora.by_machine.translators import Translator
 from ...corpora.catalog import built_in
 from ...evaluation.retrieval import gallery_slices
@@ -133,7 +132,7 @@ def rankings(
         scores,
         {fuser_name: counted_weights(module, versions) for fuser_name, module in fusers.items()},
         name or translator.name,
-        is_oracle(translator),
+        translator.oracle,
         not isinstance(method, SMALR),
     )
 
