@@ -44,54 +44,13 @@ def lab(*words) -> subprocess.CompletedProcess:
     return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
-@pytest.fixture(scope="session")
-def own(tmp_path_factory):
-    "A corpus of two images in a folder with spaces"
-    from dasd_lab.corpora.visuals import visuals_from_folder
-
-    folder = tmp_path_factory.mktemp("my pictures")
-    (folder / "test").mkdir()
-    for colour in ("red", "blue"):
-        Image.new("RGB", (64, 64), colour).save(folder / f"test/{colour}.png")
-    ids = {i.split(".")[0]: i for i in visuals_from_folder(folder / "test").ids}
-    rows = []
-    for colour, en, de in (("red", "a red field", "ein rotes Feld"), ("blue", "a blue field", "ein blaues Feld")):
-        rows.append(dict(text=en, language="en", visual_id=ids[colour]))
-        rows.append(dict(text=de, language="de", visual_id=ids[colour]))
-    write_lines(rows, folder / "test.jsonl")
-    return folder
-
-
-def write_lines(rows: list[dict], path: Path) -> None:
-    "Write JSONL"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def imported_modules(*words) -> tuple[set[str], str]:
-    "Modules that a command imports, and its standard output"
-    command = [sys.executable, "-X", "importtime", "-m", "dasd_lab.commands.cli", *words]
-    result = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
-    return {line.split("|")[-1].strip() for line in result.stderr.splitlines()}, result.stdout
-
-
 @pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["gallery", "import", "--help"]], ids=" ".join)
 def test_help_does_not_import_torch(words):
-    modules, text = imported_modules(*words)
+    command = [sys.executable, "-X", "importtime", "-m", "dasd_lab.commands.cli", *words]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    modules = {line.split("|")[-1].strip() for line in result.stderr.splitlines()}
     assert "dasd_lab" in modules and not modules & {"torch", "transformers", "open_clip", "numpy"}
-    assert text.startswith("Usage: dasd-lab")
-
-
-def test_help_lists_the_commands():
-    text = lab("--help").stdout
-    for command in ("corpus", "train", "evaluate", "features", "search", "lab", "demo"):
-        assert f"│ {command} " in text
-
-
-def test_help_takes_less_than_a_second():
-    before = os.times()
-    imported_modules("--help")
-    after = os.times()  # CPU time of child processes, which other processes on the machine do not change
-    assert after.children_user + after.children_system - before.children_user - before.children_system < 1
+    assert result.stdout.startswith("Usage: dasd-lab")
 
 
 @pytest.mark.parametrize("words", COMMANDS)
@@ -108,7 +67,6 @@ def test_every_command_and_every_option_has_help(words):
     "words",
     [
         ["fly"],
-        ["corpus", "fly"],
         ["search"],
         ["search", "-k", "many", "a dog"],
         ["corpus", "info", "--colour"],
@@ -117,14 +75,11 @@ def test_every_command_and_every_option_has_help(words):
         ["search", "Hund", "-k", "0"],
         ["search", "Hund", "--skip", "-3"],
         ["serve", "--port", "99999"],
-        ["serve", "--port", "-1"],
-        ["app", "--port", "65536"],
-        ["demo", "--seed", "-1"],
         ["gallery", "duplicates", "--cosine", "7"],
     ],
     ids=" ".join,
 )
-def test_invalid_arguments(words, lab=lab):
+def test_invalid_arguments(words):
     result = lab(*words)
     assert result.returncode == 2 and result.stdout == ""
     assert "--help`" in result.stderr and result.stderr.count("\n") == 1
@@ -142,40 +97,26 @@ def test_invalid_arguments(words, lab=lab):
     ],
     ids=" ".join,
 )
-def test_an_error_is_one_line(words, own, lab=lab):
-    last = {"--corpus": [own], "--pictures": [own / "test"]}.get(words[-1], [])
+def test_an_error_is_one_line(words, squares):
+    last = {"--corpus": [squares / "corpus"], "--pictures": [squares / "corpus/test"]}.get(words[-1], [])
     result = lab(*words, *last)
     assert result.returncode == 1 and result.stdout == "", result.stderr
     assert result.stderr.startswith("dasd-lab: ") and result.stderr.count("\n") == 1 and "Expected" in result.stderr
 
 
-def test_the_installed_command_behaves_the_same(own):
-    test_an_error_is_one_line(["evaluate", "no such run", "--corpus"], own, shell)
-    test_invalid_arguments(["fly"], shell)
-    result = shell("corpus", "info", "--corpus", own)
-    assert result.returncode == 0 and result.stderr == ""
-    assert result.stdout == lab("corpus", "info", "--corpus", own).stdout
-
-
-def test_tables_are_text_or_json(own):
-    table = lab("corpus", "info", "--corpus", own)
-    data = lab("corpus", "info", "--corpus", own, "--json")
-    assert table.returncode == data.returncode == 0, table.stderr + data.stderr
+def test_tables_are_text_or_json_also_of_the_installed_command(squares):
+    corpus = squares / "corpus"
+    table = shell("corpus", "info", "--corpus", corpus)
+    data = lab("corpus", "info", "--corpus", corpus, "--json")
+    assert table.returncode == data.returncode == 0 and table.stderr == "", table.stderr + data.stderr
     assert table.stdout.splitlines()[0].split() == ["split", "pictures", "language", "origin", "captions"]
     rows = json.loads(data.stdout)["rows"]
-    assert [(r["language"], r["captions"], r["pictures"]) for r in rows] == [("en", 2, 2), ("de", 2, 2)]
+    assert ("test", "en", 4, 4) in {(r["split"], r["language"], r["captions"], r["pictures"]) for r in rows}
 
 
-def test_a_command_is_a_function(own, capsys):
-    from dasd_lab.commands.corpora import corpus_info
-
-    corpus_info(str(own))
-    assert capsys.readouterr().out == lab("corpus", "info", own).stdout
-
-
-def test_a_closed_pipe_is_no_error(own):
+def test_a_closed_pipe_is_no_error(squares):
     result = subprocess.run(
-        ["bash", "-c", 'set -o pipefail; "$0" corpus info --corpus "$1" --json | true', COMMAND, own],
+        ["bash", "-c", 'set -o pipefail; "$0" corpus info --corpus "$1" --json | true', COMMAND, squares / "corpus"],
         capture_output=True,
         text=True,
         check=False,
@@ -207,22 +148,6 @@ def test_an_interrupted_build_leaves_nothing(tmp_path):
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
 
 
-@pytest.mark.parametrize("in_terminal", [True, False])
-def test_progress_is_a_bar_in_a_terminal_and_a_line_in_a_log(monkeypatch, in_terminal):
-    from dasd_lab.base.foundation import progress_bar
-
-    err = io.StringIO()
-    monkeypatch.setattr(err, "isatty", lambda: in_terminal)
-    with contextlib.redirect_stderr(err):
-        assert list(progress_bar(range(3), desc="steps")) == [0, 1, 2]
-        said = err.getvalue()
-        assert list(progress_bar(range(3), desc="hidden", disable=True)) == [0, 1, 2]
-        assert err.getvalue() == said
-        assert list(progress_bar(range(3), desc="passing", leave=False)) == [0, 1, 2]
-    assert ("steps: 100%" in said) == in_terminal
-    assert ("passing" in err.getvalue()) == in_terminal and (said == "steps …\n") != in_terminal
-
-
 COLOURS = dict(
     red=("rotes", (220, 40, 40)),
     blue=("blaues", (40, 60, 220)),
@@ -245,7 +170,7 @@ def write_squares(folder: Path, repeats: int, origin: str) -> None:
         visual_id = ids[f"{i:02d}"]
         rows.append(dict(text=f"a {en} square.", language="en", visual_id=visual_id, origin="human"))
         rows.append(dict(text=f"ein {de} Quadrat.", language="de", visual_id=visual_id, origin=origin))
-    write_lines(rows, folder.with_suffix(".jsonl"))
+    folder.with_suffix(".jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def tiny_source() -> dict:
@@ -316,18 +241,13 @@ def run(squares):
     return run
 
 
-def test_train(squares, run):
+def test_train_and_evaluate(squares, run):
     assert json.loads((run / "card.json").read_text())["changes"] == {"config.adapter.bottleneck": 6}
     again = lab("train", squares / "tiny.json", "--corpus", squares / "corpus", "--out", run)
     assert again.returncode == 1 and "holds a finished run" in again.stderr
-
-
-def test_evaluate(squares, run):
-    result = lab("evaluate", run, "--corpus", squares / "corpus", "--json", "--csv", squares / "out.csv")
-    assert result.returncode == 0, result.stderr
+    result = lab("evaluate", run, "--corpus", squares / "corpus", "--json")
     rows = {r["language"]: r for r in json.loads(result.stdout)["rows"]}
     assert rows["de"]["text_to_image_R@1"] == rows["mean"]["text_to_image_R@1"] == 1
-    assert (squares / "out.csv").read_text().splitlines()[1].startswith("de,")
 
 
 def test_search(squares, run):
@@ -346,12 +266,6 @@ def test_search(squares, run):
     saved = lab("search", "ein grünes Quadrat.", *query, "--gallery", gallery)
     there = json.loads(saved.stdout)["rows"]
     assert [row["picture"] for row in there] == [row["picture"] for row in found["rows"]]
-    for words, message in (
-        (["ein Hund", "--language", "fi"], "'fi'"),
-        ([" "], "an empty query"),
-    ):
-        refused = lab("search", *words, "--run", run, "--gallery", gallery)
-        assert refused.returncode == 1 and message in refused.stderr and refused.stderr.count("\n") == 1, refused.stderr
 
 
 LAB = """

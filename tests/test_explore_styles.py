@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import json
 import os
 import subprocess
 import sys
@@ -10,20 +9,12 @@ import sys
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from dasd_lab.base.contracts import Caption
 from dasd_lab.evaluation.maps import (
-    ClusterSpec,
-    MapSpec,
     caption_features,
-    draw_map,
-    find_clusters,
-    label_agreement,
-    map_of,
     standardised,
 )
-from dasd_lab.explore.styles import figures as f
 from dasd_lab.explore.styles.panel import Styles, card_html
 from dasd_lab.explore.styles.state import StylesState
 from dasd_lab.explore.workbench import Workbench, default_workbench
@@ -43,15 +34,6 @@ def state(bench, tmp_path_factory):
     return s
 
 
-def planted(n=400, kinds=5, width=32, seed=0):
-    "Features in well-separated clusters, shuffled, with the cluster of each row"
-    rng = np.random.default_rng(seed)
-    labels = rng.integers(kinds, size=n)
-    centres = 3 * rng.normal(size=(kinds, width))
-    features = centres[labels] + rng.normal(size=(n, width))
-    return features.astype(np.float32), labels
-
-
 PRINT_MAP_HASHES = """
 import hashlib
 import numpy as np
@@ -64,6 +46,7 @@ for reducer in ("umap", "tsne"):
 """
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_map_in_another_process_with_other_threads():
     "Bit for bit: a map must not depend on the process, on hashing or on the number of threads"
     output = io.StringIO()
@@ -80,44 +63,6 @@ def test_the_same_seed_gives_the_same_map_in_another_process_with_other_threads(
     assert output.getvalue() == other_process.stdout
 
 
-def test_planted_clusters_are_found_on_features_and_on_maps():
-    x, labels = planted()
-    for spec in (ClusterSpec(n_clusters=5), ClusterSpec("hdbscan")):
-        assert adjusted_rand_score(labels, find_clusters(x, spec)) > 0.98, spec
-    for reducer in ("umap", "tsne"):
-        points = draw_map(x, MapSpec(reducer)).points
-        clusters = find_clusters(points, ClusterSpec("hdbscan"))
-        assert adjusted_rand_score(labels, clusters) > 0.9, reducer
-
-
-def test_agreement_equals_scikit_learn_and_collapses_for_shuffled_labels():
-    x, labels = planted()
-    clusters = find_clusters(x, ClusterSpec(n_clusters=3))
-    agreement = label_agreement(clusters, labels)
-    assert agreement.nmi == pytest.approx(normalized_mutual_info_score(labels, clusters))
-    assert agreement.ari == pytest.approx(adjusted_rand_score(labels, clusters))
-    shuffled = label_agreement(clusters, np.random.default_rng(9).permutation(labels))
-    assert shuffled.nmi < 0.1 * agreement.nmi
-    assert abs(shuffled.ari) < 0.05
-    assert agreement.nmi_chance == pytest.approx(shuffled.nmi, abs=0.03)
-    assert abs(agreement.ari_chance) < 0.02
-
-
-def test_a_stored_map_is_read_again_only_for_the_same_features(tmp_path):
-    x, _ = planted(60)
-    first = map_of(x, MapSpec("tsne"), tmp_path)
-    again = map_of(x, MapSpec("tsne"), tmp_path)
-    assert again.reread
-    assert not first.reread
-    assert np.array_equal(first.points, again.points)
-    card = json.loads(next(tmp_path.glob("*.json")).read_text())
-    assert card["spec"]["seed"] == 0
-    assert card["features"] == first.features
-    assert "umap-learn" in card["versions"]
-    assert not map_of(x + planted(60, seed=1)[0], MapSpec("tsne"), tmp_path).reread
-    assert {p.suffix for p in tmp_path.iterdir()} == {".json", ".safetensors"}
-
-
 def test_features_are_those_of_the_method(state, bench):
     captions = state.analysis.captions
     method = bench.main.method
@@ -128,43 +73,6 @@ def test_features_are_those_of_the_method(state, bench):
         column = together[name].double()
         expected = (single[name][0] - column.mean(0)) / column.std(0, correction=0)
         np.testing.assert_allclose(features[7], expected.numpy(), atol=2e-3)
-
-
-def test_same_state_same_map_other_seed_other_captions(state, bench, tmp_path):
-    again = StylesState(bench, keep_in=tmp_path)
-    again.update()
-    assert again.analysis.captions == state.analysis.captions
-    for name, m in state.analysis.maps.items():
-        assert np.array_equal(m.points, again.analysis.maps[name].points)
-    again.seed = 1
-    again.update()
-    assert again.analysis.captions != state.analysis.captions
-
-
-def test_the_list_has_the_captions_in_the_lasso(state):
-    points = state.analysis.maps["semantic_agnostic"].points
-    low, high = np.quantile(points, [0.3, 0.7], axis=0)
-    inside = np.flatnonzero(((points > low) & (points < high)).all(1))
-    state.select(inside[::-1])
-    rows = state.listing()
-    assert [row["index"] for row in rows] == inside.tolist()
-    assert [row["text"] for row in rows] == [state.analysis.captions[i].text for i in inside]
-    for name in state.analysis.maps:
-        assert f.map_figure(state, name).data[0].selectedpoints == tuple(inside)
-    state.select([])
-
-
-def test_recolouring_changes_colours_and_computes_nothing(state):
-    marker_colours = set()
-    agreement = state.analysis.agreement
-    for colour in state.colours:
-        state.colour = colour
-        state.update()
-        assert state.analysis.agreement is agreement
-        points = f.map_figure(state, "semantic_agnostic").data[0]
-        marker_colours.add(str(points.marker.color))
-    assert len(marker_colours) == len(state.colours)
-    state.colour = "style"
 
 
 def test_sentences_of_every_language_of_the_main_model(bench, tmp_path):
@@ -216,7 +124,7 @@ def test_a_gallery_without_captions(bench, tmp_path):
     panel.fill_example("de")
     panel.use_sentences(wait=True)
     assert panel.state.message == ""
-    assert "16 sentences of your own" in panel.kept.value
+    assert "16 sentences of your own" in panel["dl-kept"].value
     panel.use_images(wait=True)
     assert "captions" in panel.state.message
 
@@ -239,9 +147,10 @@ def test_a_gallery_with_captions(bench, tmp_path):
         assert said == [caption.origin == "mt", caption.origin == "mllm"]
     assert "style" not in s.colours
     assert s.colour in s.colours
-    assert panel.table.value.count("<tr>") >= 2
+    assert panel["dl-table"].value.count("<tr>") >= 2
 
 
+@pytest.mark.slow
 def test_settings_that_change_during_the_work(bench, tmp_path):
     "Also during the work that an earlier change caused"
     s = StylesState(bench, keep_in=tmp_path, n=40, reducer="tsne")
@@ -251,7 +160,7 @@ def test_settings_that_change_during_the_work(bench, tmp_path):
 
     def change_and_compute(report):
         analysis = s.compute(report)
-        panel.seed.value = next(seeds, 7)
+        panel["dl-seed"].value = next(seeds, 7)
         return analysis
 
     panel.work.work = change_and_compute

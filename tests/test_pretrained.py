@@ -8,7 +8,6 @@ import pickle
 import socket
 import sys
 from dataclasses import replace
-from inspect import signature
 from pathlib import Path
 
 import huggingface_hub.hub_mixin as mixin
@@ -29,7 +28,7 @@ from dasd_lab.base.contracts import LabError, RetrievalMethod
 from dasd_lab.base.storage import sha256, write_json
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.corpora.visuals import Visuals
-from dasd_lab.evaluation.benchmarks import ClipView, MtebView, SentenceView
+from dasd_lab.evaluation.benchmarks import ClipView, mteb_model, sentence_model
 from dasd_lab.evaluation.retrieval import CUTOFFS, evaluate
 from dasd_lab.methods.dasd.encoder import DASD, DASDConfig
 from dasd_lab.runs import pretrained
@@ -512,7 +511,7 @@ def test_mteb_measures_what_the_lab_measures(ours, cut, direction):
     pytest.importorskip("sentence_transformers", reason="MTEB needs sentence-transformers")
     own = evaluate(ours.method, cut, "test", ["de", "en"]).rows
     found = mteb.evaluate(
-        MtebView(ours.method),
+        mteb_model(ours.method),
         mteb_task(cut, direction == "image_to_text"),
         cache=None,
         co2_tracker=False,
@@ -528,28 +527,6 @@ def test_mteb_measures_what_the_lab_measures(ours, cut, direction):
             assert row[f"hit_rate_at_{k}"] == pytest.approx(expected, abs=6e-6), (row["hf_subset"], k)
 
 
-def test_the_shapes_of_open_clip(ours):
-    import open_clip
-
-    theirs = open_clip.create_model("ViT-B-32", pretrained=None).eval()
-    view = ClipView(ours.method, "de")
-
-    for name in ("encode_image", "encode_text"):
-        assert list(signature(getattr(theirs, name)).parameters) == list(signature(getattr(view, name)).parameters)
-    assert theirs.logit_scale.shape == view.logit_scale.shape and isinstance(view, torch.nn.Module)
-    ids = view.tokenizer(["ein Hund", "zwei rote Autos"])
-    assert (
-        ids.dtype == torch.int64
-        and ids.shape == (2, view.context_length)
-        and view.tokenizer("ein Hund").shape == ids[:1].shape
-    )
-    assert open_clip.get_tokenizer("ViT-B-32")(["a"]).dtype == ids.dtype
-    picture = view.preprocess(PIL.Image.new("L", (40, 90)))
-    assert picture.shape == (3, 64, 64)
-    for f in (view.encode_text(ids, normalize=True), view.encode_image(picture[None], normalize=True)):
-        torch.testing.assert_close(f.norm(dim=-1), torch.ones(len(f)))
-
-
 def test_a_method_with_another_score_is_not_viewed(ours):
     class Own(type(ours.method)):
         def score(self, text_features, visuals):
@@ -557,30 +534,7 @@ def test_a_method_with_another_score_is_not_viewed(ours):
 
     own = Own.__new__(Own)
     own.__dict__ = ours.method.__dict__
-    for view in (lambda: ClipView(own, "de"), lambda: SentenceView(own), lambda: MtebView(own)):
+    for view in (lambda: ClipView(own, "de"), lambda: sentence_model(own), lambda: mteb_model(own)):
         with pytest.raises(LabError, match="whose score is not the cosine"):
             view()
     assert RetrievalMethod.score is type(ours.method).score
-
-
-def test_the_shape_of_sentence_transformers(ours):
-    theirs = pytest.importorskip(
-        "sentence_transformers", reason="sentence-transformers is not installed"
-    ).SentenceTransformer
-
-    own = list(signature(SentenceView.encode).parameters)
-    known = list(signature(theirs.encode).parameters)
-    assert own[:6] == known[:6] and set(own) - {"options"} <= set(known)
-    for name in ("similarity", "similarity_pairwise", "encode_query", "encode_document", "get_embedding_dimension"):
-        assert hasattr(theirs, name) and callable(getattr(SentenceView, name))
-    model = SentenceView(ours.method)
-    v = model.encode(list(CAPTIONS.values()))
-    assert v.shape == (4, 128) and v.dtype == np.float32
-    assert torch.equal(
-        model.similarity(v, v),
-        torch.nn.functional.normalize(torch.from_numpy(v), dim=-1)
-        @ torch.nn.functional.normalize(torch.from_numpy(v), dim=-1).T,
-    )
-    for wrong in (dict(precision="int8"), dict(truncate_dim=3), dict(output_value="token_embeddings"), dict(colour=1)):
-        with pytest.raises(LabError):
-            model.encode("Hund", **wrong)

@@ -1,9 +1,6 @@
-"A gallery on a read-only place, or of another user, is searched, listed and served; two first imports both succeed"
+"A gallery of another user, which may not be written, is searched, listed and served; two first imports both succeed"
 
 import os
-import shutil
-import sqlite3
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,7 +13,6 @@ from dasd_lab.base.contracts import LabError
 from dasd_lab.search.on_disk.importing import import_folder
 from dasd_lab.search.on_disk.places import gallery_run
 from dasd_lab.search.on_disk.stored import StoredGallery
-from dasd_lab.search.on_disk.thumbnails import StoredThumbnails
 from dasd_lab.serve.limits import ServiceSettings
 from dasd_lab.serve.service import gallery_app
 
@@ -27,21 +23,6 @@ NOBODY = 65534
 def made(tmp_path):
     make(tmp_path / "gallery", draw(tmp_path / "drawn", 1)).close()
     return tmp_path / "gallery"
-
-
-@pytest.fixture
-def read_only(made, tmp_path):
-    "The gallery on a file system that is mounted for reading"
-    place = tmp_path / "mounted"
-    place.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "none", place], check=False, capture_output=True).returncode:
-        pytest.skip("needs the right to mount")
-    try:
-        shutil.copytree(made, place / "gallery")
-        subprocess.run(["mount", "-o", "remount,ro", place], check=True)
-        yield place / "gallery"
-    finally:
-        subprocess.run(["umount", "-l", place], check=True)
 
 
 @pytest.fixture
@@ -65,9 +46,8 @@ def of_another(made):
             path.chmod(0o755)
 
 
-@pytest.mark.parametrize("kind", ["read_only", "of_another"])
-def test_a_gallery_that_may_not_be_written(kind, request):
-    folder = request.getfixturevalue(kind)
+def test_a_gallery_that_may_not_be_written(of_another):
+    folder = of_another
     gallery = StoredGallery(folder, Named())
     try:
         assert gallery_run(folder) == "" and len(gallery) == 4
@@ -81,22 +61,11 @@ def test_a_gallery_that_may_not_be_written(kind, request):
         refused = ask.patch("/api/picture", params=dict(id="red-00.png"), json=dict(facts=dict(shade=7)))
         assert refused.status_code == 400 and "permission" in refused.json()["next_step"]
         for change in (lambda: gallery.delete("red-00.png"), lambda: gallery.thumbnails.put({"x": b""})):
-            with pytest.raises(LabError, match="cannot be written") as e:
+            with pytest.raises(LabError, match="cannot be used") as e:
                 change()
             assert "remove" not in e.value.next_step
     finally:
         gallery.close()
-
-
-@pytest.mark.parametrize("error,step", [("OperationalError", "permissions"), ("DatabaseError", "remove it")])
-def test_thumbnails_that_cannot_be_opened(made, monkeypatch, error, step):
-    def refuse(*_, **__):
-        raise getattr(sqlite3, error)("no")
-
-    monkeypatch.setattr(sqlite3, "connect", refuse)
-    with pytest.raises(LabError, match="file of thumbnails") as e:
-        len(StoredThumbnails(made / "thumbnails.sqlite"))
-    assert step in e.value.next_step
 
 
 def import_again_and_again(both, gallery: Path, drawn: Path, rounds: int):

@@ -1,6 +1,5 @@
 """Ranks and metrics agree with references written as plain loops."""
 
-import itertools
 import math
 import statistics
 
@@ -8,16 +7,11 @@ import pytest
 import torch
 
 from dasd_lab.base.contracts import LabError
-from dasd_lab.evaluation.retrieval import CUTOFFS, Ranks, gallery_slices, rank, retrieval_figures
+from dasd_lab.evaluation.retrieval import CUTOFFS, DIRECTIONS, rank, retrieval_figures
 
 
 def table_score(text, visuals):
     return text @ visuals["features"].T
-
-
-def ranked(S, positives):
-    "Ranks of a score table, in one slice"
-    return rank(table_score, torch.eye(len(S)).double(), dict(features=S.T.contiguous()), positives)
 
 
 def slow_image_rank(S, positives, n, reading):
@@ -48,19 +42,6 @@ def slow_ranks(S, positives, reading="captions"):
     return text_to_image, [r for r in ranks if r is not None]
 
 
-def slow_figures(text_to_image, image_to_text):
-    figures = {}
-    recalls = []
-    for direction, ranks in (("text_to_image", text_to_image), ("image_to_text", image_to_text)):
-        for k in (1, 5, 10):
-            recall = sum(1 for r in ranks if r < k) / len(ranks)
-            figures[f"{direction}_R@{k}"] = recall
-            recalls.append(recall)
-        figures[f"{direction}_median_rank"] = statistics.median(r + 1 for r in ranks)
-        figures[f"{direction}_mean_rank"] = sum(r + 1 for r in ranks) / len(ranks)
-    return figures | dict(mean_recall=sum(recalls) / 6, sum_recall=100 * sum(recalls))
-
-
 def random_case(seed):
     "Few distinct scores (many ties), one to five captions per image in random order, some images without captions"
     g = torch.Generator().manual_seed(seed)
@@ -75,7 +56,7 @@ def random_case(seed):
 
 
 @pytest.mark.parametrize("reading", ["captions", "official"])
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(20))
 def test_ranks_equal_the_slow_reference_with_ties_and_several_captions(seed, reading):
     S, positives = random_case(seed)
     text_to_image, image_to_text = slow_ranks(S.tolist(), positives.tolist(), reading)
@@ -90,11 +71,15 @@ def test_ranks_equal_the_slow_reference_with_ties_and_several_captions(seed, rea
         )
         assert got.text_to_image.tolist() == text_to_image
         assert got.image_to_text.tolist() == image_to_text
-    expected = slow_figures(text_to_image, image_to_text)
     figures = retrieval_figures(got)
-    assert set(figures) == set(expected)
-    for name, value in expected.items():
-        assert figures[name] == pytest.approx(value, abs=1e-12), name
+    for direction, ranks in (("text_to_image", text_to_image), ("image_to_text", image_to_text)):
+        for k in (1, 5, 10):
+            assert figures[f"{direction}_R@{k}"] == pytest.approx(sum(r < k for r in ranks) / len(ranks))
+        assert figures[f"{direction}_median_rank"] == statistics.median(r + 1 for r in ranks)
+        assert figures[f"{direction}_mean_rank"] == pytest.approx(statistics.fmean(ranks) + 1)
+    recalls = [figures[f"{direction}_R@{k}"] for direction in DIRECTIONS for k in CUTOFFS]
+    assert figures["mean_recall"] == pytest.approx(statistics.fmean(recalls))
+    assert figures["sum_recall"] == pytest.approx(100 * sum(recalls))
 
 
 def test_ties_stay_ties_between_slices_in_float32():
@@ -105,62 +90,6 @@ def test_ties_stay_ties_between_slices_in_float32():
     for size in (2, 64, 128, 299, 300):
         got = rank(table_score, text, dict(features=one), torch.arange(50), slice_size=size)
         assert (got.text_to_image == 299).all()
-
-
-def test_order_does_not_matter():
-    "Shuffling images leaves the ranks of captions unchanged"
-    S, positives = random_case(3)
-    g = torch.Generator().manual_seed(9)
-    base = ranked(S, positives)
-    p = torch.randperm(S.shape[1], generator=g)
-    moved = rank(
-        table_score,
-        torch.eye(len(S)).double(),
-        dict(features=S.T[p].contiguous()),
-        p.argsort()[positives],
-        slice_size=4,
-    )
-    assert (moved.text_to_image == base.text_to_image).all()
-    assert sorted(moved.image_to_text) == sorted(base.image_to_text)
-
-
-@pytest.mark.parametrize("size", [1, 7, 64])
-def test_score_gets_slices_only(size):
-    widths = []
-
-    def score(text, visuals):
-        assert set(visuals) == {"features", "slots"}
-        assert len(visuals["slots"]) == len(visuals["features"]) <= size
-        widths.append(len(visuals["features"]))
-        return text @ visuals["features"].T + visuals["slots"].sum((1, 2))
-
-    g = torch.Generator().manual_seed(1)
-    text = torch.randn(40, 8, generator=g)
-    features = torch.randn(100, 8, generator=g)
-    slots = torch.randn(100, 3, 2, generator=g)
-    positives = torch.randint(100, (40,), generator=g)
-    got = rank(score, text, dict(features=features, slots=slots), positives, slice_size=size)
-    S = (text @ features.T + slots.sum((1, 2))).double()
-    assert sum(widths) == 2 * 100 and max(widths) <= size
-    assert abs(got.text_to_image - torch.tensor(slow_ranks(S.tolist(), positives.tolist())[0])).max() <= 0
-
-
-def test_readings_agree_at_rank_0_and_official_is_never_higher():
-    for seed in range(20):
-        S, positives = random_case(seed)
-        features = dict(features=S.T.contiguous())
-        ours = rank(table_score, torch.eye(len(S)).double(), features, positives).image_to_text
-        official = rank(table_score, torch.eye(len(S)).double(), features, positives, reading="official").image_to_text
-        assert ((ours == 0) == (official == 0)).all()
-        assert (official <= ours).all()
-
-
-def test_hand_values():
-    "Captions 0 to 2 belong to the first image, 3 and 4 to the second"
-    S = torch.tensor([[0.1, 0.7, 0.2, 0.9, 0.3], [0.6, 0.2, 0.3, 0.1, 0.5]])
-    got = rank(table_score, torch.eye(5), dict(features=S), [0, 0, 0, 1, 1])
-    assert got.text_to_image.tolist() == [1, 0, 1, 1, 0]
-    assert got.image_to_text.tolist() == [1, 1]
 
 
 def test_nan_scores_and_wrong_shapes_raise_errors():
@@ -174,47 +103,10 @@ def test_nan_scores_and_wrong_shapes_raise_errors():
         rank(table_score, torch.randn(0, 3), dict(features=torch.randn(4, 3)), [])
 
 
-def test_infinite_scores_rank_like_any_other():
-    S = torch.tensor([[-math.inf, -math.inf], [math.inf, 0.0]])
-    got = rank(
-        lambda t, v: S[:, v["features"][:, 0].long()],
-        torch.eye(2),
-        dict(features=torch.tensor([[0.0], [1.0]])),
-        [0, 0],
-        slice_size=1,
-    )
-    assert got.text_to_image.tolist() == [1, 0]
-    assert got.image_to_text.tolist() == [0]
-
-
-def test_half_precision_scores_are_compared_without_conversion():
-    S = torch.randint(-3, 3, (20, 20), generator=torch.Generator().manual_seed(5)).to(torch.bfloat16)
-    got = rank(
-        lambda t, v: (t @ v["features"].T).to(torch.bfloat16),
-        torch.eye(20),
-        dict(features=S.T.float()),
-        torch.arange(20),
-        slice_size=6,
-    )
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_infinite_and_half_precision_scores_rank_like_any_other(dtype):
+    S = torch.randint(-3, 3, (20, 20), generator=torch.Generator().manual_seed(5)).to(dtype)
+    S[3], S[:, 4], S[5, 5] = -math.inf, math.inf, -math.inf
+    places = dict(features=torch.arange(20)[:, None])
+    got = rank(lambda t, v: S[:, v["features"][:, 0]], torch.eye(20), places, torch.arange(20), slice_size=6)
     assert (got.text_to_image.tolist(), got.image_to_text.tolist()) == slow_ranks(S.tolist(), list(range(20)))
-
-
-@pytest.mark.parametrize("n,size", list(itertools.product([0, 1, 2, 9, 1025], [1, 2, 512, 2000])))
-def test_slices_cover_the_gallery_evenly(n, size):
-    parts = list(gallery_slices(n, size))
-    widths = [p.stop - p.start for p in parts]
-    assert [i for p in parts for i in range(n)[p]] == list(range(n))
-    if widths:
-        assert max(widths) <= size
-        assert max(widths) - min(widths) <= 1
-
-
-def test_figures_of_perfect_and_hopeless_ranks():
-    perfect = retrieval_figures(Ranks(torch.zeros(7), torch.zeros(3)))
-    assert perfect["sum_recall"] == 600
-    assert perfect["mean_recall"] == 1
-    assert perfect["image_to_text_median_rank"] == 1
-    hopeless = retrieval_figures(Ranks(torch.full((7,), 10), torch.full((3,), 99)))
-    assert hopeless["sum_recall"] == 0
-    assert hopeless["text_to_image_median_rank"] == 11
-    assert CUTOFFS == (1, 5, 10)

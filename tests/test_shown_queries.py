@@ -5,8 +5,8 @@ Those about photographs are asked in `test_shipped_photographs`, where the photo
 import ast
 import json
 import re
+from collections import namedtuple
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -30,40 +30,32 @@ INVITED = re.compile(r"(?i)\b(for example|try|type|ask)\b")
 PHOTOGRAPHS = {"guides/photographs"}
 
 
-@dataclass(frozen=True)
-class Shown:
-    "A query, and where a reader meets it"
+Shown = namedtuple("Shown", "text world where")  # a query, the name of its world, and the file where a reader meets it
 
-    text: str
-    world: str  # of `WORLDS`
-    where: str  # file
+
+def texts_in(node: ast.AST) -> list[str]:
+    "All texts in some code"
+    return [n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
 
 
 def constants(tree: ast.AST) -> dict[str, list[str]]:
     "Names that stand for texts: assigned, or running through a list of texts"
     found: dict[str, list[str]] = {}
     for node in ast.walk(tree):
-        pairs = []
-        if isinstance(node, ast.Assign) and len(node.targets) == 1:
-            pairs = [(node.targets[0], [node.value])]
-        elif isinstance(node, ast.For) and isinstance(node.iter, (ast.Tuple, ast.List)):
-            pairs = [(node.target, node.iter.elts)]
-        for target, values in pairs:
-            texts = [v.value for v in values if isinstance(v, ast.Constant) and isinstance(v.value, str)]
-            if isinstance(target, ast.Name) and texts:
-                found[target.id] = texts
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+            found |= {target.id: texts_in(node.value) for target in node.targets if isinstance(target, ast.Name)}
+        elif isinstance(node, ast.For) and isinstance(node.iter, ast.Tuple | ast.List):
+            found[ast.unparse(node.target)] = [text for item in node.iter.elts for text in texts_in(item)[:1]]
     return found
 
 
 def texts_of(node: ast.expr, names: dict[str, list[str]]) -> list[str]:
     "Texts that an argument stands for; of a pair (text, language) the text"
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return [node.value]
-    if isinstance(node, ast.Name):
-        return names.get(node.id, [])
     if isinstance(node, ast.Tuple) and node.elts:
         return texts_of(node.elts[0], names)
-    return []
+    if isinstance(node, ast.Name):
+        return names.get(node.id, [])
+    return texts_in(node) if isinstance(node, ast.Constant) else []
 
 
 def called(code: str) -> Iterator[str]:
@@ -216,33 +208,25 @@ def of_world(name: str) -> list:
     return [pytest.param(query, id=f"{query.where}: {query.text}") for query in QUERIES if query.world == name]
 
 
-@dataclass(frozen=True)
 class Wanted:
-    "What a query about scenes asks for"
+    "What a query about scenes asks for, such as '3 red cat, owl @ city'"
 
-    things: list[tuple[int | None, str | None, str]]  # number, colour or size, noun
-    place: str | None
-
-    @classmethod
-    def read(cls, text: str) -> "Wanted":
-        "'3 red cat, owl @ city'"
+    def __init__(self, text: str):
         named, _, place = text.partition("@")
-        things = []
-        for part in filter(None, map(str.strip, named.split(","))):
-            *before, noun = part.split()
-            count = int(before.pop(0)) if before and before[0].isdigit() else None
-            things.append((count, before[0] if before else None, noun))
-        return cls(things, place.strip() or None)
+        self.place = place.strip() or None
+        parts = [re.fullmatch(r"(\d+ )?(.+ )?(\w+)", part.strip()) for part in named.split(",") if part.strip()]
+        self.things = [[group and group.strip() for group in part.groups()] for part in parts]  # number, colour, noun
 
     def fits(self, scene) -> bool:
         "Whether a scene shows all of it"
-        for count, modifier, noun in self.things:
-            if not any(
-                thing.noun == noun and count in (None, thing.count) and modifier in (None, thing.modifier)
+        shown = [
+            any(
+                thing.noun == noun and number in (None, str(thing.count)) and modifier in (None, thing.modifier)
                 for thing in scene.things
-            ):
-                return False
-        return self.place in (None, scene.place)
+            )
+            for number, modifier, noun in self.things
+        ]
+        return all(shown) and self.place in (None, scene.place)
 
     def touches(self, scene) -> bool:
         "Whether a scene shows some of it"
@@ -262,7 +246,7 @@ def test_the_first_row_of_scenes_is_right(scenes, query):
     "The first image shows all that is asked for, and half of the row or more some of it"
     assert query.text in SCENES, f"say in SCENES what {query.text!r} ({query.where}) asks for"
     corpus, gallery = scenes
-    wanted = Wanted.read(SCENES[query.text])
+    wanted = Wanted(SCENES[query.text])
     row = [corpus.scene(visual_id) for visual_id in gallery.search(query.text, k=ROW).ids]
     assert wanted.fits(row[0]), (query.text, row[0])
     assert sum(map(wanted.touches, row)) >= ROW / 2, (query.text, row)

@@ -5,6 +5,7 @@ Also scripts, unknown words, the precomputed form, changing models, and methods 
 from collections import Counter
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 import test_consistency
 import torch
@@ -29,7 +30,6 @@ from dasd_lab.search.explain.shared_words import (
     entry_meanings,
     has_words,
     read_word,
-    spelt_alike,
     with_words,
 )
 from dasd_lab.search.gallery.in_memory import Gallery
@@ -118,19 +118,6 @@ def test_a_word_is_read_in_its_own_language(method, text, language, pieces, unkn
     assert read_word(text, method, language).recognised is False
 
 
-def test_a_word_of_two_languages_is_read_where_it_is_more_frequent(method):
-    # 20 of 100 English words, 1 of 100 German words
-    assert read_word("dog", method).language == "en"
-    assert read_word("dog", method).others == ("de",)
-    assert read_word("dog", method, "de").others == ("en",)
-
-
-def test_similar_words(method):
-    assert spelt_alike("hundchen", method.tokenizer, "de") == ["hund", "hunde"]
-    assert spelt_alike("熊", method.tokenizer, "zh") == ["熊猫", "只熊"]
-    assert spelt_alike("zzzz", method.tokenizer, "de") == []
-
-
 def test_entries_by_hand(words):
     assert words.table.own.sum() == 4
     assert words.of_entry(1)[["language", "word"]].values.tolist() == [
@@ -177,20 +164,6 @@ def test_the_curve_and_its_cut(words, backbone):
     assert words.curve("de").covered.tolist() == pytest.approx([0.5, 0.7, 0.85, 0.95, 0.99, 1.0])
     assert words.cut("de") == 1
     assert "1 of 6 words cover 50%" in f.frequency_figure(words, "de").layout.title.text
-
-
-def test_all_words_have_vectors_of_their_own(backbone):
-    words = SharedWords(method_of(backbone, k=99))
-    assert words.cut("de") == 6
-    assert not words.tail.any()
-    assert entries_by_languages(words)["words that read it"].sum() == 0
-    assert f.frequency_figure(words, "ar").data
-
-
-def test_all_words_read_entries(backbone):
-    words = SharedWords(method_of(backbone, codes=[max(code, 0) for code in CODES], k=0))
-    assert words.tail.sum() == 18
-    assert "all 6 words read entries" in f.frequency_figure(words, "de").layout.title.text
 
 
 def test_the_dictionary_by_hand(words):
@@ -278,7 +251,8 @@ def test_rankings_are_those_of_the_wrapped_method(inner):
 
 def test_a_rank_counts_ties(inner):
     found = rankings(gallery_of(inner), "a red square.", "en", ByColour())
-    tied = replace(found, scores={"own words": torch.tensor([0.5, 0.9, 0.5, 0.1, 0, 0, 0, 0])})
+    scores = pd.DataFrame({"own words": [0.5, 0.9, 0.5, 0.1, 0, 0, 0, 0]}, found.ids)
+    tied = replace(found, scores=scores)
     assert [tied.rank("own words", f"v{i}") for i in range(5)] == [3, 1, 3, 4, 8]
     assert tied.best("own words", 3) == ["v1", "v0", "v2"]
 
@@ -304,7 +278,7 @@ def test_images_without_captions_are_ranked_too(method):
     s = panel.state
     assert "Type a query" in s.message
     assert s.rankings is None
-    assert panel.near.figure
+    assert panel["dl-near"].figure
     assert list(panel.rankings.children) == []
     assert panel.snapshot()
     panel.query.box.value = "ein Hund"
@@ -322,96 +296,21 @@ def bench(method):
     return Workbench({"SMALR": method}, gallery=gallery_of(method))
 
 
-def test_looking_up_words(bench):
-    panel = Words(bench, "Hund", "ein rotes Quadrat auf der Wiese.")
-    s = panel.state
-    assert s.message == ""
-    assert s.target == "v0"
-    assert "entry 1 of 4" in panel.entry_text.value
-    assert panel.entry.value.count("<tr>") == 1 + 3
-    panel.word.box.value = "قطة"
-    assert 'dir="rtl"' in panel.entry.value
-    assert panel.word.box.hint == "Arabic · العربية"
-    assert panel.near.figure
-    assert panel.curve_language.value == "ar"
-    panel.word.box.value = "der"
-    assert "was dropped" in panel.entry_text.value
-    assert panel.entry.value == ""
-    assert panel.near.figure
-    panel.word.box.value = "一只熊猫"
-    assert [b.description for b in panel.pieces.children] == ["一只", "只熊", "熊猫"]
-    panel.pieces.children[1].click()
-    assert s.words.table.word[s.word_id] == "只熊"
-    assert "cut into" in panel.word.box.hint
-    panel.word.box.value = "Elefant"
-    assert "not in the vocabulary" in panel.word.box.hint
-    assert panel.near.figure is None
-    assert s.message == ""
-    panel.word.box.value = ""
-    assert panel.word.box.hint == ""
-    assert s.message == ""
-    panel.word.language.value = "de"
-    panel.word.box.value = "dog"
-    assert s.reading.language == "de"
-    assert "as selected" in panel.word.box.hint
-    panel.check_words.run(wait=True)
-    assert panel.check.figure
-    assert s.message == ""
-
-
-def test_following_an_image(method, inner):
-    panel = Words(Workbench({"other": inner, "SMALR": method}, gallery=gallery_of(inner)))
-    s = panel.state
-    assert s.rankings
-    assert s.target
-    assert len(panel.rankings.children) == len(s.rankings.ways)
-    panel.ranker.value = "other"
-    assert s.rankings.extension == (inner.name != "smalr")
-    panel.query.box.value = "ein rotes Quadrat auf der Wiese."
-    panel.query.box.submitted += 1
-    assert s.target == "v0"
-    for box in panel.ways.values():
-        assert [item["id"] for item in box.children[1].items if item["marked"]] in ([], ["v0"])
-    heading, grid = panel.ways["own words"].children
-    grid.clicked = grid.items[2]["id"]
-    grid.clicks += 1
-    assert s.followed == grid.items[2]["id"]
-    assert "rank 3 of 8" in heading.value
-    panel.query.box.value = "kissa"
-    panel.query.language.value = "de"
-    assert s.message == ""
-    assert s.rankings.query.language == "de"
-    panel.learn.run(wait=True)
-    assert "validation" in s.message
-    assert "<img" in panel.snapshot()
-
-
 def test_changing_models(backbone, method, inner):
     "Another SMALR has other words and languages; results of the first are not shown for it"
     bench = Workbench({"plain": inner}, gallery=gallery_of(inner))
     panel = Words(bench)
     s = panel.state
-    assert s.model == ""
-    assert "dasd-lab train smalr" in panel.missing.value
-    assert panel.vocabulary.layout.display == "none"
-    assert s.rankings
     s.look_up("Hund")
     assert "no model with words" in s.message
     bench.add("one", method)
-    assert s.model == "one"
-    assert panel.vocabulary.layout.display is None
     panel.word.box.value = "كلب"
-    panel.check_words.run(wait=True)
+    assert s.word_id > 0
+    panel["dl-check-dictionary"].run(wait=True)
     vocabulary = dict(en=["the", "dog"], fr=["le", "chien"])
     bench.add("two", method_of(backbone, vocabulary, dict(en=[2, 1], fr=[2, 1]), [0, 1, 0, 1], n=2))
-    panel.model.value = "two"
-    assert s.check is None
-    assert panel.check.figure is None
-    assert s.word_id == -1
-    assert s.shown_language == "en"
-    assert dict(panel.curve_language.options).keys() == {"English", "French · français"}
+    panel["dl-model"].value = "two"
+    assert (s.check, s.word_id, s.shown_language) == (None, -1, "en")
+    assert panel["dl-check"].figure is None
+    assert dict(panel["dl-curve-language"].options).keys() == {"English", "French · français"}
     assert "not in the vocabulary" in panel.word.box.hint
-    bench.add("two", precomputed(method))
-    panel.word.box.value = "hund"
-    assert "form for use" in panel.entry_text.value
-    assert panel.near.figure

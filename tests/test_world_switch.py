@@ -17,7 +17,7 @@ from dasd_lab.explore.app import EXPLORERS, App
 from dasd_lab.explore.controls import WorldSwitch
 from dasd_lab.explore.styles.state import StylesState
 from dasd_lab.explore.workbench import WORLDS, first_world, open_worlds, world_workbench
-from dasd_lab.runs import loading, shipped
+from dasd_lab.runs import shipped
 from dasd_lab.runs.saved import save_method
 from dasd_lab.search.on_disk.places import gallery_run, own_galleries
 from dasd_lab.training import recipes
@@ -70,6 +70,7 @@ def lab(weights, tmp_path, monkeypatch):
         cached.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (shipped.shipped_run("photographs") / "leccr").is_dir(), reason="no LECCR for photographs")
 def test_drawn_scenes_as_photographs(tmp_path, monkeypatch):
     "Where there are no photographs, LECCR reads the drawn scenes' thumbnails, also for runs on their captions"
@@ -117,19 +118,6 @@ def shell(capsys, *words) -> dict:
     return json.loads(out) | dict(messages=err)
 
 
-def test_names_of_runs(lab):
-    assert shipped.shipped_runs() == ["photographs", "pictograms"]
-    assert shipped.run_for() == shipped.run_for("stamps") == "photographs"
-    assert shipped.run_for("pictograms") == "pictograms"
-    assert shipped.run_folder("photographs") == shipped.shipped_run("photographs")
-    assert loading.load_run("photographs").languages == ("de", "fr")
-    with pytest.raises(LabError, match="no run .photos.* photographs, pictograms"):
-        loading.load_run("photos")
-    (lab / "photographs").mkdir()  # a name comes first, a folder of that name has a path
-    assert shipped.run_folder("photographs") == shipped.shipped_run("photographs")
-    assert shipped.run_folder("./photographs").resolve() == lab / "photographs"
-
-
 def test_a_world_without_its_model(lab, tmp_path, monkeypatch):
     weights = tmp_path / "weights"
     weights.mkdir()
@@ -170,15 +158,6 @@ def test_a_broken_gallery_among_others(lab, photographs, capsys):
     record.unlink()
     record.mkdir()  # not a gallery
     assert own_galleries() == [good]
-
-
-def test_a_saved_gallery_remembers_its_run(lab, photographs, capsys):
-    first = shell(capsys, "search", "ein Quadrat", "--language", "de", "--pictures", photographs, "--save", "saved")
-    assert gallery_run("saved") == "photographs"
-    again = shell(capsys, "search", "ein Quadrat", "--language", "de", "--gallery", "saved")
-    assert again["rows"] == first["rows"]
-    assert cli.main(["search", "ein Quadrat", "--gallery", "saved", "--run", "pictogram"]) == 1
-    assert "photographs, pictograms" in capsys.readouterr().err
 
 
 def test_the_first_world(lab, photographs, capsys, monkeypatch):
@@ -251,10 +230,3 @@ def test_a_new_model_is_on_both_workbenches(lab, photographs):
     both = Workbench(bench.main.method, gallery=bench.main.gallery, captioned=captioned)
     both.add("again", bench.main.method)
     assert "again" in captioned.models and both.captioned is captioned
-
-
-def test_queries_in_every_language():
-    queries = WORLDS["photographs"].queries
-    assert list(queries) == ["en", "de", "fr", "cs", "zh", "ar", "es", "uk"]
-    assert {len(texts) for texts in queries.values()} == {12}
-    assert {language for _, language in WORLDS["photographs"].examples} == set(queries)

@@ -112,7 +112,7 @@ def card_languages(
     from huggingface_hub import metadata_load
 
     try:
-        listed = metadata_load(Path(folder) / "README.md")["language"]
+        listed = (metadata_load(Path(folder) / "README.md") or {})["language"]
     except Exception:  # no card, none listed, or a header that is no YAML
         return None
     codes = []

@@ -125,8 +125,8 @@ def cut_tokenizer(
     "Keep only the tokens that occur in some captions; other tokens become unknown"
     library = tokenizer.tokenizer
     unknown = unknown_piece(library)
-    special = {library.token_to_id(name) for name in tokenizer.names if name} | {unknown}
-    ids = (special - {None}) | set(used_pieces(tokenizer, captions))
+    special = [unknown, *(library.token_to_id(name) for name in tokenizer.names if name)]
+    ids = {id for id in special if id is not None} | set(used_pieces(tokenizer, captions))
     if tokenizer.places is not None:
         ids &= set(tokenizer.places)
     kept = sorted(ids)

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['Folder', 'File', 'Name', 'Words', 'CommaList', 'CountList', 'SeedList', 'Settings', 'CommaSettings', 'Changes',
-           'Origin', 'RunName', 'RunList', 'PresetName', 'PresetList', 'LanguageName', 'LanguageList', 'BackboneName',
-           'BackboneList', 'FrozenName', 'CorpusName', 'GalleryName', 'printable', 'note', 'text_table', 'print_json',
-           'show', 'skipped_in_one_line', 'open_corpus', 'only_one', 'open_method', 'named_folder', 'command',
-           'comma_list', 'parse_settings', 'named', 'check_run', 'backbone_names', 'check_backbone', 'check_frozen']
+           'Origin', 'RunName', 'RunList', 'PresetName', 'LanguageName', 'LanguageList', 'BackboneName', 'FrozenName',
+           'CorpusName', 'GalleryName', 'printable', 'note', 'text_table', 'print_json', 'show', 'skipped_in_one_line',
+           'open_corpus', 'only_one', 'open_method', 'check_readable', 'named_folder', 'command', 'comma_list',
+           'parse_settings', 'named', 'check_run', 'backbone_names', 'check_backbone', 'check_frozen']
 
 # %% ../../nbs/11_commands/10_arguments.ipynb #a64aab25
 import io
@@ -139,6 +139,23 @@ def open_method(
     from dasd_lab.runs.shipped import run_for
 
     return load_run(run or run_for(corpus), images)
+
+
+def check_readable(
+    what: str,  # is refused, such as 'a query in'
+    run: str | Path | None,  # shipped model, run folder or frozen:NAME
+    languages: Sequence[str],  # ISO 639
+) -> None:
+    "Refuse languages that a run cannot read, before it is loaded"
+    from dasd_lab.runs.shipped import run_languages, run_reading, shipped_runs
+
+    readable = run_languages(run) if run and not str(run).startswith("frozen:") else languages
+    for language in languages:
+        if language not in readable:
+            others = [name for name in shipped_runs() if language in run_languages(run_reading(name, language))]
+            another = f"name --run {others[0]}, which reads it" if others else "train a run for that language"
+            step = f"Choose one of them, or {another}."
+            raise unknown_name(what, language, readable, step, f"one of {', '.join(readable)}")
 
 
 def named_folder(
@@ -289,11 +306,9 @@ _BACKBONE = named("NAME", "commands.arguments:backbone_names", "commands.argumen
 RunName = Annotated[str | Path, _RUN]  # name of a shipped model, or folder of a run
 RunList = Annotated[list[str], _RUN]
 PresetName = Annotated[str, _PRESET]  # of a preset, or the path of a JSON file
-PresetList = Annotated[list[str], _PRESET]
 LanguageName = Annotated[str, _LANGUAGE]
 LanguageList = Annotated[list[str], _LANGUAGE]
 BackboneName = Annotated[str | Path, _BACKBONE]  # a frozen model, instead of a run: a listed name, or a folder
-BackboneList = Annotated[list[str], _BACKBONE]
 # a model with two towers, or a folder
 FrozenName = Annotated[str | Path, named("NAME", "backbone.weights:two_towers", "commands.arguments:check_frozen")]
 # a registered name, or a folder

@@ -14,7 +14,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from cyclopts.types import ExistingDirectory, NonNegativeInt, PositiveInt
 
-from ..base.foundation import counted, expect, unknown_name
+from ..base.foundation import counted, expect
 from ..base.presets import json_line
 from dasd_lab.commands.arguments import (
     CorpusName,
@@ -26,6 +26,7 @@ from dasd_lab.commands.arguments import (
     Name,
     RunName,
     Words,
+    check_readable,
     command,
     note,
     only_one,
@@ -83,21 +84,8 @@ def _searched(gallery, run, backbone, pictures, corpus, language):  # folder of 
         here = corpus if pictures or corpus else "pictograms"
         run = gallery_run(folder) or None if folder else run_for(here)
     run = run and _reading_run(run, language)
-    _check_language(language, run)
+    check_readable("a query in", run, [language] if language else [])
     return folder, run, language
-
-
-def _check_language(language: str | None, run: str | Path | None) -> None:
-    "Refuse a language that the run cannot read, before anything is loaded"
-    from dasd_lab.runs.shipped import run_languages, run_reading, shipped_runs
-
-    readable = run_languages(run) if run and not str(run).startswith("frozen:") else ()
-    if language and readable and language not in readable:
-        next_step = "Choose one of them, or train a method for that language."
-        others = [name for name in shipped_runs() if language in run_languages(run_reading(name, language))]
-        if others:
-            next_step = f"Choose one of them, or search with --run {others[0]}, which reads it."
-        raise unknown_name("a query in", language, readable, next_step, f"one of {', '.join(readable)}")
 
 # %% ../../nbs/11_commands/86_search.ipynb #2d54345d
 def _english(corpus, split: str) -> dict[str, str]:

@@ -117,7 +117,7 @@ def compare_translations(
     compared = {}
     for name, compared_method in {"alone": method, "CLC-A": consistent}.items():
         compared[name] = evaluate(compared_method, corpus, split, languages, origin)
-    curve = fit_to(validation, corpus, fit_on, languages, origin)
+    curve = fit_to(validation, corpus, fit_on, languages=languages, origin=origin)
     consistent.fuser = validation.fuser
     compared["CLC-C"] = evaluate(consistent, corpus, split, languages, origin)
     return compared, consistent, curve
@@ -141,16 +141,19 @@ def compare_consistency(
 ) -> None:
     "Evaluate search with translated queries and learn how to weight the translations"
     from dasd_lab.base.foundation import expect
-    from dasd_lab.evaluation.retrieval import common_languages
-    from dasd_lab.methods.smalr.consistency import save_consistency
-    from dasd_lab.runs.loading import load_run
-    from dasd_lab.runs.shipped import run_for
 
     given = f"{out} already exists"
     expect(not (out and Path(out).exists()), given, "a new folder", "Choose another --out, or remove the folder.")
     opened = open_corpus(corpus)
     for name in (split, fit_on):
-        opened.check(name, *languages or ())
+        opened.check(name, *languages or ())  # before torch is loaded
+    import pandas as pd
+
+    from dasd_lab.evaluation.retrieval import common_languages
+    from dasd_lab.methods.smalr.consistency import save_consistency
+    from dasd_lab.runs.loading import load_run
+    from dasd_lab.runs.shipped import run_for
+
     method = load_run(run or run_for(corpus or "pictograms")).eval()
     languages = languages or common_languages(method, opened)
     options = dict(split=split, fit_on=fit_on, origin=origin)
@@ -160,9 +163,6 @@ def compare_consistency(
     if out:
         folder = save_consistency(consistent.fuser, out, method, curve, split=fit_on, **facts)
         note(f"learned combination: {folder}")
-    rows = []
-    for language in languages:
-        recalls = {name: 100 * result.rows[language]["mean_recall"] for name, result in compared.items()}
-        rows.append(dict(language=language, **recalls))
-    rows.append(dict(language="mean", **{name: 100 * r.mean_recall for name, r in compared.items()}))
+    recalls = 100 * pd.DataFrame({name: result.to_frame()["mean_recall"] for name, result in compared.items()})
+    rows = recalls.reset_index().to_dict("records")
     show(rows, json, dict(method=method.name, split=split, weights=consistent.fuser.weights) | facts)

@@ -6,24 +6,21 @@
 __all__ = ['PHOTOGRAPHS', 'Paper', 'run_paper_table']
 
 # %% ../../nbs/11_commands/34_tables.ipynb #db394cfa
-import hashlib
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
+from json import loads
 from pathlib import Path
 from typing import Any, Literal
 
-from cyclopts.types import PositiveInt
-
 from ..base.foundation import home_path
 from dasd_lab.commands.arguments import (
-    BackboneList,
+    BackboneName,
     Changes,
     CommaList,
     CorpusName,
     File,
     LanguageList,
     Name,
-    PresetList,
+    PresetName,
     RunList,
     SeedList,
     command,
@@ -36,29 +33,7 @@ from dasd_lab.commands.arguments import (
 
 # %% ../../nbs/11_commands/34_tables.ipynb #8202a7db
 PHOTOGRAPHS = "flickr8k"  # corpus with presets of the world photographs
-
-
-def _figure_text(value: float | str) -> str:
-    "A figure of a table; empty for NaN"
-    if isinstance(value, str):
-        return value
-    if value != value:
-        return ""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
-
-
-def _as_text(
-    table,  # a pandas DataFrame
-    index: bool = True,  # print its index?
-) -> str:
-    "A table for a terminal"
-    return table.astype(object).map(_figure_text).to_string(index=index)
-
-
-def _plain_rows(table) -> list[dict]:  # of a data frame
-    "Rows of a table for JSON; NaN becomes None"
-    rows = table.astype(object)
-    return rows.where(rows.notna(), None).to_dict("records")
+_WITH_ONE_DECIMAL = dict(float_format="{:,.1f}".format, na_rep="")  # of a data frame as text
 
 
 def _engine_into_english(
@@ -79,184 +54,110 @@ def _engine_into_english(
 
 
 def _methods_on_photographs(
-    corpus,  # with fields
-    backbone: str,  # frozen backbone, or a run whose backbone is used
-    runs: list,  # of `evaluation.methods.planned_runs`
-    split: str,  # evaluated
+    data,  # an `evaluation.studies.StudyData` of a corpus with fields
+    languages: list[str] | None,  # None: those of the preset
     engine: str,  # of translated queries
-    out: Path,  # results file
-) -> Any:  # a pandas DataFrame, as `evaluation.methods.run_methods` returns it
-    "Train and evaluate the methods on each field of a corpus"
-    from dasd_lab.backbone.opening import open_backbone
+    out: str | Path | None,  # results file
+    json: bool,  # print JSON instead of two tables
+    **options: Any,  # of `evaluation.methods.planned_runs`
+) -> None:
+    "Train and evaluate the methods on each field of a corpus, and print a line for each and a column for each field"
     from dasd_lab.base.foundation import expect
+    from dasd_lab.base.presets import load_preset
     from dasd_lab.evaluation.fields import usual_fields
-    from dasd_lab.evaluation.methods import TRANSLATED, MethodRuns, run_methods
-    from dasd_lab.evaluation.studies import StudyData
+    from dasd_lab.evaluation.methods import TRANSLATED, MethodRuns, planned_runs, run_methods, wide_table
 
-    languages = list(dict.fromkeys(language for run in runs for language in run.languages))
+    languages = languages or load_preset("dasd.photographs")["languages"]
+    runs = planned_runs("photographs", languages, **options)
     for language in languages:
-        given = f"no captions in {language} in {split} of {corpus.name}"
+        given = f"no captions in {language} in {data.split} of {data.corpus.name}"
         next_step = "Name languages that have some with --languages, or another split."
         expected = "captions of every language that is evaluated"
-        expect(usual_fields(corpus, [language], split), given, expected, next_step)
-    wanted = any(run.method == TRANSLATED for run in runs)
+        expect(usual_fields(data.corpus, [language], data.split), given, expected, next_step)
+    wanted = any(run["method"] == TRANSLATED for run in runs)
     translator = _engine_into_english(engine, languages) if wanted else None
-    data = StudyData(corpus, open_backbone(named_folder(backbone)), split, home_path("runs", corpus.name, "features"))
-    results = run_methods(runs, MethodRuns(data, usual_fields(corpus, languages, split), translator), out, note)
-    note(f"mean recall, and its share of the English mean recall, in %, with 95 % intervals over seeds ({out})")
-    return results
-
-
-def _print_methods(
-    results,  # a pandas DataFrame, see `_methods_on_photographs`
-    json: bool,  # print JSON instead of two tables
-) -> None:
-    "Print the methods on each field: a line for each, and a table with a column for each field"
-    from dasd_lab.evaluation.methods import wide_table
-
+    file = Path(out or home_path("results", f"table_methods_{data.corpus.name}.jsonl"))
+    results = run_methods(
+        runs, MethodRuns(data, usual_fields(data.corpus, languages, data.split), translator), file, note
+    )
+    note(f"mean recall, and its share of the English mean recall, in %, with 95 % intervals over seeds ({file})")
     if json:
-        show(_plain_rows(results), True)
-    else:
-        print(_as_text(results, index=False), _as_text(wide_table(results)), sep="\n\n")
+        show(loads(results.to_json(orient="records")), True)
+        return
+    for table, index in ((results, False), (wide_table(results), True)):
+        print(table.to_string(index=index, **_WITH_ONE_DECIMAL), end="\n\n")
 
 # %% ../../nbs/11_commands/34_tables.ipynb #8e5f8eaf
-def _backbones(
-    names: Sequence[str],  # folders of backbones, or of runs; shipped runs
-    out: Path,  # results file of a single one
-) -> Iterator[tuple[Any, Path]]:  # an opened backbone, and its results file
-    "Open backbones one after the other; files of several are named after their runs"
-    from dasd_lab.backbone.opening import open_backbone
-    from dasd_lab.base.foundation import expect
-
-    folders = [Path(named_folder(name)) for name in names]
-    homes = [(f.resolve().parent if f.name == "backbone" else f.resolve()).name for f in folders]
-    given = f"--backbone {','.join(names)}, of which two have one name"
-    expected = "different names, because results files are named after them"
-    expect(len(set(homes)) == len(homes), given, expected, "Rename a folder.")
-    for folder, home in zip(folders, homes):
-        yield open_backbone(folder), out if len(homes) == 1 else out.with_name(f"{out.stem}_{home}{out.suffix}")
-
-
 def _ablations(
     table: str,  # of the paper
     preset: dict,  # of the full method
     corpus,  # a `corpora.catalog.Corpus`
-    backbone: Sequence[str] | None,  # frozen backbones
-    options: dict[str, Any],  # of `evaluation.tables.run_table`
+    backbone,  # a `backbone.towers.Backbone`
     out: str | Path | None,  # results file
     json: bool,  # print JSON
+    **options: Any,  # of `evaluation.tables.run_table`
 ) -> None:
     "Run a table of ablations and print it, with the paper's numbers"
-    from dasd_lab.evaluation.papers import beside, cells, paper_tables
+    from dasd_lab.evaluation.papers import paper_tables
     from dasd_lab.evaluation.studies import read_runs
     from dasd_lab.evaluation.tables import beside_the_paper, run_table, tables_of
-    from dasd_lab.runs.shipped import run_for
 
-    method = preset["method"]
-    title = tables_of(preset)[table].title
-    printed = paper_tables(method).get(table)
-    prefix = "" if method == "dasd" else f"{method}_"
+    prefix = "" if preset["method"] == "dasd" else f"{preset['method']}_"
+    file = Path(out or home_path("results", f"{prefix}table_{table}.jsonl"))
     kept = home_path("runs", corpus.name, "features") if corpus.name == PHOTOGRAPHS else None
-    results = []
-    named = backbone or [run_for(corpus.name)]
-    for opened, file in _backbones(named, Path(out or home_path("results", f"{prefix}table_{table}.jsonl"))):
-        summary = run_table(table, preset, corpus, opened, file, **options, features=kept, report=note)
-        found = dict(file=str(file), summary=_plain_rows(summary.rename_axis("variant").reset_index()), beside=[])
-        if not json:
-            note(f"{title}: mean recall and difference to the first in %, with 95 % intervals over seeds ({file})")
-            print(_as_text(summary))
-        if printed and printed.columns:
-            ours, languages = beside_the_paper(printed, tables_of(preset)[table].rows(preset, opened), read_runs(file))
-            found["beside"] = cells(printed, ours, languages)
-            if not json:
-                print(f"\n{printed.title}, {printed.metric}")
-                print(beside(printed, ours, languages).to_string(float_format="{:.1f}".format, na_rep="–"))
-        results.append(found)
+    summary = run_table(table, preset, corpus, backbone, file, **options, features=kept, report=note)
+    ours = tables_of(preset)[table]
+    printed = paper_tables(preset["method"]).get(table)
+    rows, about = [], {}
+    if printed and printed.columns:
+        rows = beside_the_paper(printed, ours.rows(preset, backbone), read_runs(file))
+        about = dict(table=printed.title, metric=printed.metric, note=printed.note)
     if json:
-        about = dict(table=printed.title, metric=printed.metric, note=printed.note) if printed else {}
-        print_json(dict(title=title, **about, results=results))
+        found = loads(summary.rename_axis("variant").reset_index().to_json(orient="records"))
+        print_json(about | dict(title=ours.title, file=str(file), summary=found, rows=rows))
+        return
+    note(f"{ours.title}: mean recall and difference to the first in %, with 95 % intervals over seeds ({file})")
+    print(summary.to_string(**_WITH_ONE_DECIMAL))
+    if rows:
+        print(f"\n{printed.title}, {printed.metric}")
+        _show_beside(rows)
+
+
+def _show_beside(
+    rows: Sequence[dict],  # see `evaluation.papers.cells`
+) -> None:
+    "Our figures beside the printed ones, as text"
+    shown = [{name: "–" if row[name] is None else f"{row[name]:.1f}" for name in ("ours", "paper")} for row in rows]
+    show([row | text for row, text in zip(rows, shown)])
 
 # %% ../../nbs/11_commands/34_tables.ipynb #81312dcf
-def _run_name(
-    preset: str,  # name or path
-    changes: Mapping[str, Any],  # dotted settings
-    seed: int,  # of the run
-) -> str:  # of a folder
-    "A name that only runs of the same settings and seed have"
-    from dasd_lab.base.presets import load_preset, vary
-
-    settings = json.dumps(vary(load_preset(preset), dict(changes)), sort_keys=True)
-    checksum = hashlib.sha256(settings.encode()).hexdigest()[:8]
-    return f"{Path(preset).name.removesuffix('.json')}-{checksum}-{seed}"
-
-
-def _trained(
-    preset: str,  # name or path
-    changes: Mapping[str, Any],  # dotted settings
-    seed: int,  # of the run
-) -> Path:  # of a finished run
-    "The run of a preset, trained if it is not there yet"
-    from dasd_lab.training.recipes import train
-
-    folder = home_path("runs", _run_name(preset, changes, seed))
-    if not (folder / "card.json").is_file():
-        note(f"training {preset} in {folder}")
-        train(preset, out=folder, seed=seed, changes=dict(changes))
-    return folder
-
-
-def _main_runs(
-    given: Sequence[str],  # finished runs
-    presets: Sequence[str],  # to train
-    changes: Mapping[str, Any],  # of the presets
-    seeds: Sequence[int],  # of the presets' runs
-) -> Iterator[Any]:  # `evaluation.main_tables.TableRun`
-    "Runs, and those of presets; a preset that cannot be trained here is reported"
-    from dasd_lab.base.foundation import LabError
-    from dasd_lab.evaluation.main_tables import table_run
-
-    yield from map(table_run, given)
-    for preset in presets:
-        try:
-            folders = [_trained(preset, changes, seed) for seed in seeds]
-        except LabError as e:
-            note(f"{preset} is not trained: {e}")
-            continue
-        yield from map(table_run, folders)
-
-
 def _main_table(
     paper: str,  # dasd, leccr or smalr
     number: str,  # of its table
-    setup,  # an `evaluation.main_tables.Setup`
-    runs,  # see `_main_runs`
+    runs: Sequence[str],  # finished
+    corpus: str | None,  # evaluated instead of the table's
+    languages: Sequence[str] | None,  # None: all of the table
+    split: str,  # of `corpus`
+    reading: Literal["captions", "official"],  # see `evaluation.retrieval.rank`
     json: bool,  # print JSON
 ) -> None:
     "Put runs beside a table of a paper"
     from dasd_lab.base.foundation import expect
-    from dasd_lab.evaluation.main_tables import MAIN_TABLES, main_figures, table_on
+    from dasd_lab.evaluation.main_tables import MAIN_TABLES, main_figures, table_on, table_run
     from dasd_lab.evaluation.papers import cells, paper_tables
 
     with_columns = [n for n, table in paper_tables(paper).items() if table.columns]
     given = f"the table {number!r} of {paper}"
     expect(number in with_columns, given, f"one of {with_columns}", "See `dasd-lab table list`.")
-
-    def opened(name: str, frames: int):
-        corpus = open_corpus(name)
-        if frames > 1 and hasattr(corpus, "frames"):
-            corpus.frames = frames
-        return corpus
-
-    printed = table_on(paper_tables(paper)[number], setup)
-    table = MAIN_TABLES.get(paper, {}).get(number)
-    rows = cells(printed, main_figures(printed, table.rows if table else (), runs, setup, opened))
+    printed = table_on(paper_tables(paper)[number], languages, corpus, split)
+    table = None if corpus else MAIN_TABLES[paper].get(number)
+    rows = cells(printed, main_figures(printed, table.rows if table else (), [*map(table_run, runs)], reading))
     if json:
-        about = dict(table=printed.title, metric=printed.metric, note=printed.note, reading=setup.reading)
+        about = dict(table=printed.title, metric=printed.metric, note=printed.note, reading=reading)
         print_json(about | dict(rows=rows))
         return
     note(f"{printed.title}: {printed.caption}; {printed.metric}")
-    shown = [{name: "–" if row[name] is None else f"{row[name]:.1f}" for name in ("ours", "paper")} for row in rows]
-    show([row | text for row, text in zip(rows, shown)])
+    _show_beside(rows)
     if printed.note:
         note(f"note: {printed.note}")
 
@@ -266,13 +167,7 @@ def _needs(main_table) -> str:
     needs = []
     for name in sorted({c for row in main_table.rows for corpora in row.presets.values() for c in corpora}):
         needs.append(name if open_corpus(name).splits else f"{name} (not here)")
-    return ", ".join(needs)
-
-
-def _place(row: Mapping[str, str]) -> tuple:
-    "Place in the list: tables, figures, the rest"
-    digits = row["number"].removeprefix("figure")
-    return (row["number"] != digits, int(digits), "") if digits.isdecimal() else (True, 99, digits)
+    return f"{', '.join(needs)}; or --run, --corpus"
 
 
 def _all_tables() -> list[dict]:
@@ -284,23 +179,22 @@ def _all_tables() -> list[dict]:
     every = []
     for paper in TABLES:
         option = "" if paper == "dasd" else f" --paper {paper}"
-        found = []
-        for number, table in (MAIN_TABLES[paper] | TABLES[paper]).items():
-            needs = f"{_needs(table)}; or --run, --corpus" if number in MAIN_TABLES[paper] else table.needs
-            row = dict(paper=paper, number=number, shows=table.title, needs=needs)
-            found.append(row | dict(command=f"dasd-lab table {number}{option}"))
-        for number, figure in FIGURES.get(paper, {}).items():
-            row = dict(paper=paper, number=f"figure{number}", shows=figure.title)
-            needs = "a run that comes with the lab, or --run"
-            found.append(row | dict(needs=needs, command=f"dasd-lab figure {number}{option}"))
-        every += sorted(found, key=_place)
+        found = [
+            (number, table.title, _needs(table), f"table {number}") for number, table in MAIN_TABLES[paper].items()
+        ]
+        found += [(number, table.title, table.needs, f"table {number}") for number, table in TABLES[paper].items()]
+        for number, (title, _) in FIGURES.get(paper, {}).items():
+            found.append((f"figure{number}", title, "a run that comes with the lab, or --run", f"figure {number}"))
+        for number, title, needs, words in found:
+            command = f"dasd-lab {words}{option}"
+            every.append(dict(paper=paper, number=number, shows=title, needs=needs, command=command))
     return every
 
 # %% ../../nbs/11_commands/34_tables.ipynb #c8aff581
 Paper = Literal["dasd", "leccr", "smalr"]
 
 
-def _paper_for(preset: Sequence[str] | None, paper: str | None) -> str:
+def _paper_for(preset: str | None, paper: str | None) -> str:
     "The paper of a table: the one given, or that of the preset's method"
     from dasd_lab.base.foundation import expect
     from dasd_lab.base.presets import load_preset
@@ -308,7 +202,7 @@ def _paper_for(preset: Sequence[str] | None, paper: str | None) -> str:
 
     if not preset:
         return paper or "dasd"
-    settings = load_preset(preset[0])
+    settings = load_preset(preset)
     tables_of(settings)
     method = settings["method"]
     given = f"--paper {paper} with a preset of {method}"
@@ -331,66 +225,20 @@ def _is_main(table: str, paper: str, run: Sequence[str] | None, reading: str) ->
     return main
 
 
-def _one(
-    option: str,  # such as --preset
-    values: Sequence[str] | None,  # given
-    what: str,  # what a single one is for
-    most: int = 1,  # values; 0: none is allowed
-) -> str:  # '' if there is none
-    "The only value of an option"
-    from dasd_lab.base.foundation import expect
-
-    given = f"{option} {','.join(values or ())}"
-    expect(len(values or ()) <= most, given, what, "Leave it out, or run the command once for each.")
-    return next(iter(values or ()), "")
-
-
-def _full_method(preset: Sequence[str] | None, paper: str, changes: Mapping[str, Any]) -> dict:
-    "The preset of a table of ablations, with changes for all variants"
-    from dasd_lab.base.presets import load_preset, vary
-
-    full = _one("--preset", preset, "one preset, the full method's, for a table of ablations")
-    return vary(load_preset(full or f"{paper}.pictograms"), changes)
-
-
-def _photographs_table(
-    corpus,  # with fields
-    preset: Sequence[str] | None,  # refused
-    backbone: Sequence[str] | None,  # frozen backbone, or a run whose backbone is used
-    given: dict[str, Any],  # options of `evaluation.methods.planned_runs`
-    split: str,  # evaluated
-    engine: str,  # of translated queries
-    out: str | Path | None,  # results file
-) -> Any:  # a pandas DataFrame, as `evaluation.methods.run_methods` returns it
-    "Plan the runs on photographs, and make them"
-    from dasd_lab.base.presets import load_preset
-    from dasd_lab.evaluation.methods import planned_runs
-    from dasd_lab.runs.shipped import run_for
-
-    _one("--preset", preset, "no preset for the methods on photographs, which have theirs; settings with --set", 0)
-    own = _one("--backbone", backbone, "one backbone for the methods on photographs") or run_for(corpus.name)
-    languages = given.pop("languages") or load_preset("dasd.photographs")["languages"]
-    runs = planned_runs("photographs", languages, **given)
-    file = Path(out or home_path("results", f"table_methods_{corpus.name}.jsonl"))
-    return _methods_on_photographs(corpus, own, runs, split, engine, file)
-
-
 @command
 def run_paper_table(
     table: Name,  # number in its paper, such as 4 or figure4; methods; list: all tables and figures
     *,
     paper: Paper | None = None,  # of the table (default: that of the preset's method, or dasd)
-    # preset of the full method (default: PAPER.pictograms); of a main table: presets to train
-    preset: PresetList | None = None,
+    preset: PresetName | None = None,  # of the full method of a table of ablations (default: PAPER.pictograms)
     run: RunList | None = None,  # finished runs, shown beside the paper's numbers
     # corpus name or folder (default: pictograms; with --run and in main tables, those of the paper)
     corpus: CorpusName | None = None,
-    # frozen backbone, or a shipped model or run whose backbone is used; several with commas, as in Table 3 (default:
-    # pictograms; for another corpus, photographs)
-    backbone: BackboneList | None = None,
+    # frozen backbone, or a shipped model or run whose backbone is used (default: pictograms; for another corpus,
+    # photographs)
+    backbone: BackboneName | None = None,
     languages: LanguageList | None = None,  # ISO 639 codes, such as de,fr (default: the preset's, or the table's)
-    # random seeds (default: 0,1,2; 0 for the presets of a main table)
-    seeds: SeedList | None = None,
+    seeds: SeedList = (0, 1, 2),  # random seeds
     changes: Changes | None = None,  # setting of all variants, such as stages.0.steps=200; repeatable
     split: str = "test",  # split of the corpus that is evaluated
     # with several captions per image, rank captions, or images as the authors' code does
@@ -398,7 +246,6 @@ def run_paper_table(
     # on photographs: some of frozen, translated, static_adapter, dasd, leccr and smalr (default: all)
     methods: CommaList | None = None,
     each: bool = False,  # on photographs: also train for one language at a time
-    steps: PositiveInt | None = None,  # on photographs: steps of each stage, at most
     engine: Name = "apertium",  # on photographs: translates queries into English, as for `translate`
     # results file, one line per run; runs in it are not repeated
     # (default: results/table_TABLE.jsonl, or results/METHOD_table_TABLE.jsonl for other methods than DASD)
@@ -406,22 +253,24 @@ def run_paper_table(
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Reproduce a table of the papers, beside its printed numbers"
-    from dasd_lab.evaluation.main_tables import Setup
-
     if table == "list":
         show(_all_tables(), json)
         return
     paper = _paper_for(preset, paper)
     if _is_main(table, paper, run, reading):
-        setup = Setup(corpus or "", tuple(languages or ()), split, reading)
-        runs = _main_runs(run or (), preset or (), changes or {}, seeds or (0,))
-        _main_table(paper, table, setup, runs, json)
+        _main_table(paper, table, run or (), corpus, languages, split, reading, json)
         return
+    from dasd_lab.backbone.opening import open_backbone
+    from dasd_lab.base.presets import load_preset, vary
+    from dasd_lab.evaluation.studies import StudyData
+    from dasd_lab.runs.shipped import run_for
+
     opened = open_corpus(corpus)
-    seeds = list(seeds or (0, 1, 2))
-    if table == "methods" and opened.name == PHOTOGRAPHS:
-        given = dict(methods=methods, each=each, steps=steps, languages=languages, seeds=seeds, changes=changes)
-        _print_methods(_photographs_table(opened, preset, backbone, given, split, engine, out), json)
+    tower = open_backbone(named_folder(backbone or run_for(opened.name)))
+    if table != "methods" or opened.name != PHOTOGRAPHS:
+        settings = vary(load_preset(preset or f"{paper}.pictograms"), changes or {})
+        _ablations(table, settings, opened, tower, out, json, languages=languages, seeds=seeds, split=split)
         return
-    settings = _full_method(preset, paper, changes or {})
-    _ablations(table, settings, opened, backbone, dict(languages=languages, seeds=seeds, split=split), out, json)
+    data = StudyData(opened, tower, split, home_path("runs", opened.name, "features"))
+    options = dict(methods=methods, seeds=seeds, each=each, changes=changes)
+    _methods_on_photographs(data, languages, engine, out, json, **options)

@@ -24,7 +24,6 @@ from dasd_lab.commands.arguments import (
     BackboneName,
     Changes,
     CorpusName,
-    File,
     Folder,
     FrozenName,
     LanguageList,
@@ -33,8 +32,10 @@ from dasd_lab.commands.arguments import (
     PresetName,
     RunName,
     Settings,
+    check_readable,
     command,
     named_folder,
+    note,
     only_one,
     open_corpus,
     open_method,
@@ -216,14 +217,13 @@ def _say_origins(
     origins = about["origin"]
     if isinstance(origins, str):
         origins = dict.fromkeys(about["n_captions"], origins)
-    for origin, kind in dict(mt="machine translations", mllm="captions written by a model").items():
-        of_origin = [language for language, value in origins.items() if value == origin]
-        if of_origin:
-            print(f"{', '.join(of_origin)}: no captions by people; evaluated on {kind}", file=sys.stderr)
-    left_out = [language for language in languages if language not in origins]
-    if left_out:
-        where = f"{about['corpus']}, {about['split']}"
-        print(f"{', '.join(left_out)}: no captions in {where}; left out", file=sys.stderr)
+    kinds = dict(mt="machine translations", mllm="captions written by a model")
+    for language, origin in origins.items():
+        if origin in kinds:
+            note(f"{language}: no captions by people; evaluated on {kinds[origin]}")
+    for language in languages:
+        if language not in origins:
+            note(f"{language}: no captions in {about['corpus']}, {about['split']}; left out")
 
 
 def _evaluate_captions(method, captions, languages, corpus, json: bool) -> None:
@@ -242,17 +242,6 @@ def _evaluate_captions(method, captions, languages, corpus, json: bool) -> None:
     show([row], json)
 
 
-def _check_readable(run: str | Path, languages: Sequence[str]) -> None:
-    "Refuse languages that a run cannot read, before it is loaded"
-    from dasd_lab.base.foundation import unknown_name
-    from dasd_lab.runs.shipped import run_languages
-
-    readable = () if str(run).startswith("frozen:") else run_languages(run)
-    for language in languages:
-        if readable and language not in readable:
-            raise unknown_name(f"{run} for captions in", language, readable, "Leave it out, or train a run for it.")
-
-
 @command
 def evaluate_run(
     # shipped model (photographs, pictograms) or run folder (default: pictograms; for another corpus, photographs)
@@ -266,18 +255,11 @@ def evaluate_run(
     reading: Literal["captions", "official"] = "captions",
     captions: ExistingFile | None = None,  # instead of a corpus: test part of a file of parallel captions
     backbone: FrozenName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
-    csv: File | None = None,  # also write all figures as CSV
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Evaluate a run: recall@K in both directions, one row per language"
     from dasd_lab.runs.shipped import run_for
 
-    expect(
-        not captions or reading == "captions",
-        f"--reading {reading} with --captions",
-        "a corpus with images",
-        "Leave one of them out.",
-    )
     if captions:
         if languages:
             single_language(languages)  # before a model is loaded
@@ -287,23 +269,18 @@ def evaluate_run(
     for part in opened.folds.get(split, [split]):
         opened.check(part, *(languages or ()))
     if not backbone:
-        _check_readable(run or run_for(corpus or "pictograms"), languages or ())
+        reader = run or run_for(corpus or "pictograms")
+        check_readable(f"{reader} for captions in", reader, languages or ())
     method = open_method(run, backbone, corpus or "pictograms")
     from dasd_lab.evaluation.retrieval import METRICS, evaluate
 
     results = evaluate(method, opened, split, languages, origin or "available", reading=reading)
     if not origin:
         _say_origins(results.about, languages or method.languages)
-    if csv:
-        results.to_csv(csv)
     if "descriptions" in results.about:
         print("descriptions:", results.about["descriptions"].get("captioner", "none"), file=sys.stderr)
-    metrics = METRICS if json else METRICS[:8]
-    rows = [
-        dict(language=language, **{metric: row[metric] for metric in metrics})
-        for language, row in results.all_rows.items()
-    ]
-    show(rows, json, results.about)
+    table = results.to_frame() if json else results.to_frame()[[*METRICS[:8]]]
+    show(table.reset_index().to_dict("records"), json, results.about)
 
 # %% ../../nbs/11_commands/70_training.ipynb #c8d44891
 @command
@@ -360,36 +337,23 @@ def run_row(
         )
 
 
-def _last_figures(log: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    "The last value of each figure in a log"
-    figures = {}
-    for entry in log:
-        for name, value in entry.items():
-            if isinstance(value, (int, float)) and name not in ("step", "learning_rate") and "/" not in name:
-                figures[name] = value
-    return figures
-
-
 def compare_runs(
     folders: Sequence[Path],  # of runs
     as_json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Print the settings in which runs differ, and their last figures"
+    import pandas as pd
+
     from dasd_lab.evaluation.comparison import differing, read_run
 
     shared = Path(os.path.commonpath([folder.resolve() for folder in folders]))
     names = [str(folder.resolve().relative_to(shared)) for folder in folders]
     records = [read_run(folder, name) for folder, name in zip(folders, names)]
-    table = differing(records)
-    rows = []
-    for setting, values in zip(table.index, table.to_numpy().tolist()):
-        rows.append(dict(setting=setting, **{name: str(value) for name, value in zip(names, values)}))
-    last = {name: _last_figures(record.log) for name, record in zip(table.columns, records)}
-    for figure in dict.fromkeys(figure for figures in last.values() for figure in figures):
-        row = dict(setting=f"last {figure}")
-        for name, figures in last.items():
-            row[name] = f"{figures[figure]:.4g}" if figure in figures else "–"
-        rows.append(row)
+    log = pd.concat({record.name: pd.DataFrame(record.log) for record in records}).select_dtypes("number")
+    kept = [name for name in log if name not in ("step", "learning_rate") and "/" not in name]
+    last = log[kept].groupby(level=0).last().T.reindex(columns=names)
+    figures = last.map("{:.4g}".format).replace("nan", "–").rename("last {}".format)
+    rows = pd.concat([differing(records), figures]).rename_axis("setting").reset_index().to_dict("records")
     show(rows, as_json)
 
 # %% ../../nbs/11_commands/70_training.ipynb #d45c4d60

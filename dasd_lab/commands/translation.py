@@ -171,22 +171,16 @@ def _check_description(corpus, splits, options: dict, captioner: str | None, tex
     flags = " and ".join(f"--{name.replace('_', '-')}" for name in options)
     expected = "the model that they belong to"
     expect(captioner or not options, f"{flags} without --captioner", expected, "Add --captioner, or leave them out.")
-    if len(splits) > 1 and (texts or export):
-        ids = [v for split in splits for v in corpus.visuals(split).ids]
-        given = f"--split {','.join(splits)} with one folder of texts"
-        expected = "splits without common ids, because files are named after the images"
-        expect(len(set(ids)) == len(ids), given, expected, "Use one split and one folder at a time.")
+    given = f"--split {','.join(splits)} with one folder of texts"
+    step = "Use one split and one folder at a time."
+    expect(len(splits) == 1 or not (texts or export), given, "one split, because files are named after images", step)
 
 # %% ../../nbs/11_commands/50_translation.ipynb #520ba635
 def _print_described(split: str, result) -> None:
-    "Print the report of a split, two descriptions, and images without one"
+    "Print the report of a split, and two descriptions"
     lines = [f"{split}: {result}"]
-    examples = [(visual_id, text) for visual_id, text in zip(result.ids, result.texts) if text]
-    lines += [f"  {visual_id}: {text[:200]}" for visual_id, text in examples[:2]]
-    if result.failed:
-        more = " …" if len(result.failed) > 5 else ""
-        lines.append(f"  without: {', '.join(result.failed[:5])}{more}")
-    print("\n".join(lines), file=sys.stderr)
+    lines += [f"  {visual_id}: {text[:200]}" for visual_id, text in zip(result.ids, result.texts) if text]
+    print("\n".join(lines[:3]), file=sys.stderr)
 
 
 def _describe(corpus, splits, captioner, batch_size: int, export: str | Path | None) -> None:

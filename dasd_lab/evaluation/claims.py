@@ -74,14 +74,6 @@ def _reproducing(
     return {row.paper: row.name for row in rows if row.paper}
 
 
-def _in_towers(
-    *pairs: tuple[str, str],  # parts of a name that differ between towers
-    name: str = "{}",  # of a variant
-) -> tuple[tuple[str, str], ...]:
-    "Variants of towers of several depths"
-    return tuple((name.format(better), name.format(worse)) for better, worse in pairs)
-
-
 _WITHOUT = "without that of block {}"
 _LAST = (11, 5, 2)  # last block of towers with 12, 6 and 3; the deepest that was run counts
 _ADAPTED = "all adapters"
@@ -121,7 +113,7 @@ CLAIMS = (
         "12 layers",
         "9 layers",
         "all layers > two thirds or three quarters",
-        _in_towers((12, 9), (6, 4), (3, 2), name="{} blocks"),
+        (("12 blocks", "9 blocks"), ("6 blocks", "4 blocks"), ("3 blocks", "2 blocks")),
     ),
     Claim(
         "dasd",
@@ -129,7 +121,7 @@ CLAIMS = (
         "12 layers",
         "3 layers",
         "all layers > a third or a quarter",
-        _in_towers((12, 3), (6, 2), (3, 1), name="{} blocks"),
+        (("12 blocks", "3 blocks"), ("6 blocks", "2 blocks"), ("3 blocks", "1 blocks")),
     ),
     Claim(
         "dasd",
@@ -137,7 +129,7 @@ CLAIMS = (
         "9 layers",
         "3 layers",
         "two thirds > a third of the layers",
-        _in_towers((9, 3), (4, 2), (2, 1), name="{} blocks"),
+        (("9 blocks", "3 blocks"), ("4 blocks", "2 blocks"), ("2 blocks", "1 blocks")),
     ),
     Claim(
         "dasd",

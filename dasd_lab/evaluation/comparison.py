@@ -4,10 +4,9 @@
 
 # %% auto #0
 __all__ = ['ABSENT', 'CIRCUMSTANCES', 'RECALLS', 'flat', 'RunRecord', 'read_run', 'run_folders', 'load_record', 'differing',
-           'curves', 'scene_hits', 'Difference', 'paired_difference', 'holm', 'MethodComparison', 'right_and_wrong']
+           'curves', 'scene_hits', 'paired_difference', 'holm', 'MethodComparison', 'right_and_wrong']
 
 # %% ../../nbs/07_evaluation/50_comparison.ipynb #0199d363
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +18,7 @@ from scipy.stats import binomtest
 from torch import Tensor
 
 from ..backbone.towers import fingerprint, load_backbone
-from ..base.contracts import Caption, LabError, RetrievalMethod, evaluating
+from ..base.contracts import Caption, RetrievalMethod, evaluating
 from ..base.foundation import expect
 from ..base.presets import list_presets, load_preset, plain, read_json, settings, vary
 from dasd_lab.evaluation.retrieval import (
@@ -38,24 +37,13 @@ from ..training.logging import read_log, read_progress
 from ..training.stages import Stage
 
 # %% ../../nbs/07_evaluation/50_comparison.ipynb #fc3a369d
-def _item_name(item, position: int) -> str:
-    "Name of an item of a list: its `name`, its `loss`, or its position"
-    if isinstance(item, Mapping):
-        return item.get("name") or item.get("loss") or str(position)
-    return str(position)
-
-
 def _named_items(items: Sequence) -> dict[str, object]:
-    "Items of a list by name, with the position appended if a name is not unique"
-    names = [_item_name(item, i) for i, item in enumerate(items)]
-    counts = Counter(names)
+    "Items of a list by their `name`, their `loss` or their position, which is appended if a name is not unique"
+    names = [str(item.get("name") or item.get("loss") or i) for i, item in enumerate(items)]
     named = {}
     for i, (name, item) in enumerate(zip(names, items)):
-        key = name if counts[name] == 1 else f"{name}.{i}"
-        if isinstance(item, Mapping):
-            named[key] = {k: v for k, v in item.items() if v != name}
-        else:
-            named[key] = item
+        key = name if names.count(name) == 1 else f"{name}.{i}"
+        named[key] = {k: v for k, v in item.items() if v != name}
     return named
 
 
@@ -186,15 +174,9 @@ ABSENT = "–"
 CIRCUMSTANCES = ("corpus", "corpus_checksum", "versions", "vocab_size", "backbone", "seed")
 
 
-def _is_number(value) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def _same(a, b) -> bool:
     "Whether two settings are equal; 1 and 1.0 are, 1 and True are not"
-    if a != b:
-        return False
-    return type(a) is type(b) or (_is_number(a) and _is_number(b))
+    return a == b and isinstance(a, bool) == isinstance(b, bool)
 
 
 def _setting_text(value) -> str:
@@ -224,23 +206,6 @@ def differing(
 _CURVE_COLUMNS = ["run", "stage", "name", "step", "value"]
 
 
-def _stage_starts(log: pd.DataFrame) -> dict[str, int]:
-    "First step of each stage on the axis of all stages"
-    starts = {}
-    step = 0
-    for stage in dict.fromkeys(log["stage"]):
-        starts[stage] = step
-        step += int(log.loc[log["stage"] == stage, "step"].max()) + 1
-    return starts
-
-
-def _curve(run: str, log: pd.DataFrame, name: str, window: int) -> pd.DataFrame:
-    "One logged number of a run, averaged over `window` rows"
-    rows = log.loc[log[name].notna(), ["stage", "at", name]]
-    value = rows.groupby("stage")[name].transform(lambda v: v.rolling(window, min_periods=1).mean())
-    return pd.DataFrame(dict(run=run, stage=rows["stage"], name=name, step=rows["at"], value=value))
-
-
 def curves(
     records: Sequence[RunRecord],  # with logs
     window: int = 1,  # rows of the log per average
@@ -251,13 +216,16 @@ def curves(
         log = pd.DataFrame(record.log)
         if log.empty:
             continue
-        log["at"] = log["step"] + log["stage"].map(_stage_starts(log))
-        for name in log.columns.difference(["step", "stage", "at"], sort=False):
-            if pd.api.types.is_numeric_dtype(log[name]):
-                parts.append(_curve(record.name, log, name, window))
+        lengths = log.groupby("stage", sort=False)["step"].max() + 1
+        log["at"] = log["step"] + log["stage"].map(lengths.cumsum() - lengths)  # on the axis of all stages
+        figures = log.select_dtypes("number").columns.difference(["step", "at"], sort=False)
+        part = log.melt(["stage", "at"], figures, "name").dropna(subset="value").assign(run=record.name)
+        groups = part.groupby(["name", "stage"])["value"]
+        part["value"] = groups.transform(lambda values: values.rolling(window, min_periods=1).mean())
+        parts.append(part.rename(columns=dict(at="step")))
     if not parts:
         return pd.DataFrame(columns=_CURVE_COLUMNS)
-    return pd.concat(parts, ignore_index=True)
+    return pd.concat(parts, ignore_index=True)[_CURVE_COLUMNS]
 
 # %% ../../nbs/07_evaluation/50_comparison.ipynb #973795aa
 RECALLS = METRICS[:6]
@@ -276,52 +244,25 @@ def scene_hits(
     return np.stack(of_captions + of_images), np.stack(queries)
 
 
-def _recall_rows(metric: str) -> list[int]:
-    "Which of the six recalls a metric is the mean of"
-    if metric == "mean_recall":
-        return list(range(6))
-    expect(metric in RECALLS, f"{metric!r}", f"one of {[*RECALLS, 'mean_recall']}", "Choose one of them.")
-    return [RECALLS.index(metric)]
-
-
-@dataclass(frozen=True)
-class Difference:
-    "Recall of two runs on the same scenes"
-
-    language: str  # ISO 639
-    metric: str  # one of the six recalls, or 'mean_recall'
-    first: float  # recall of the first run, in [0, 1]
-    second: float  # recall of the second run
-    low: float  # 95 % interval of first − second over scenes, lower end
-    high: float  # upper end
-    p: float  # exact sign test over scenes
-    first_better: int  # scenes with more hits in the first run
-    second_better: int  # scenes with more hits in the second run
-    n_scenes: int  # all scenes
-
-    @property
-    def difference(self) -> float:
-        return self.first - self.second
-
-
 def paired_difference(
     one: tuple[np.ndarray, np.ndarray],  # `scene_hits` of the first run
     other: tuple[np.ndarray, np.ndarray],  # `scene_hits` of the second run, on the same scenes
     metric: str = "text_to_image_R@1",  # one of the six recalls, or 'mean_recall'
-    language: str = "",  # for the table
     n_resamples: int = 1000,  # bootstrap draws of scenes
     seed: int = 0,  # of the draws
-) -> Difference:
-    "Difference of recall with a paired bootstrap over scenes and an exact sign test"
-    rows = _recall_rows(metric)
+) -> pd.Series:  # metric, first, second, difference (in [0, 1]), low, high, p, first_better, second_better, n_scenes
+    """Difference of recall with a paired bootstrap over scenes and an exact sign test
+    low and high are a 95 % interval; a run is better in a scene in which it has more hits."""
+    known = [*RECALLS, "mean_recall"]
+    expect(metric in known, f"{metric!r}", f"one of {known}", "Choose one of them.")
+    rows = [i for i, recall in enumerate(RECALLS) if metric in (recall, "mean_recall")]
     first = one[0][rows]
     second = other[0][rows]
     queries = one[1][rows]
     n_scenes = first.shape[1]
-    if first.shape != second.shape:
-        raise LabError(
-            f"{n_scenes} and {second.shape[1]} scenes", "the same scenes", "Evaluate both runs on the same captions."
-        )
+    given = f"{n_scenes} and {second.shape[1]} scenes"
+    same = first.shape == second.shape
+    expect(same, given, "the same scenes", "Evaluate both runs on the same captions.")
     rng = np.random.default_rng(seed)
     drawn = rng.multinomial(n_scenes, np.full(n_scenes, 1 / n_scenes), n_resamples).astype(float)
     first_drawn = (drawn @ first.T / (drawn @ queries.T)).mean(1)
@@ -330,39 +271,24 @@ def paired_difference(
     gap = ((first - second) / queries).mean(0)
     n_up = int((gap > 1e-12).sum())
     n_down = int((gap < -1e-12).sum())
-    p = 1.0
-    if n_up + n_down:
-        p = binomtest(n_up, n_up + n_down).pvalue
-    return Difference(
-        language,
-        metric,
-        first=float((first.sum(1) / queries.sum(1)).mean()),
-        second=float((second.sum(1) / queries.sum(1)).mean()),
-        low=float(low),
-        high=float(high),
-        p=p,
-        first_better=n_up,
-        second_better=n_down,
-        n_scenes=n_scenes,
-    )
+    p = binomtest(n_up, n_up + n_down).pvalue if n_up + n_down else 1.0
+    recalls = dict(first=(first.sum(1) / queries.sum(1)).mean(), second=(second.sum(1) / queries.sum(1)).mean())
+    found = recalls | dict(difference=recalls["first"] - recalls["second"], low=low, high=high)
+    found |= dict(metric=metric)
+    return pd.Series(found | dict(first_better=n_up, second_better=n_down, n_scenes=n_scenes, p=p), dtype=object)
 
 
 def holm(
     p: Sequence[float],  # of several tests
 ) -> list[float]:  # corrected
     "Holm's correction for several tests"
-    corrected = [0.0] * len(p)
-    largest = 0.0
-    for position, i in enumerate(np.argsort(p, kind="stable")):
-        largest = max(largest, min(1.0, (len(p) - position) * p[i]))
-        corrected[i] = largest
-    return corrected
+    order = np.argsort(p, kind="stable")
+    corrected = np.zeros(len(p))
+    steps = np.arange(len(p), 0, -1) * np.asarray(p)[order]
+    corrected[order] = np.maximum.accumulate(steps).clip(max=1.0)
+    return corrected.tolist()
 
 # %% ../../nbs/07_evaluation/50_comparison.ipynb #511c6be6
-_DIFFERENCE_COLUMNS = ["language", "metric", "first", "second", "difference", "low", "high"]
-_DIFFERENCE_COLUMNS += ["first_better", "second_better", "n_scenes", "p"]
-
-
 class MethodComparison:
     "Methods on the same captions and images; each is evaluated once per language"
 
@@ -446,13 +372,12 @@ class MethodComparison:
         language: str,  # ISO 639
     ) -> Results:  # of this one language, with ranks
         "Ranks of one method in one language, computed once"
+        readable = self.reads(name)
+        given = f"{name} in {language!r}"
         expect(
-            name in self.methods, f"a run {name!r}", f"one of {list(self.methods)}", "Add it to the comparison first."
-        )
-        expect(
-            language in self.reads(name),
-            f"{name} in {language!r}",
-            f"one of {list(self.reads(name))}",
+            language in readable,
+            given,
+            f"one of {list(readable)}",
             "Choose a language that it reads and the corpus has.",
         )
         if (name, language) not in self._results:
@@ -477,14 +402,11 @@ class MethodComparison:
         if not languages:
             evaluated = {language for name, language in self._results if name in names}
             languages = [language for language in self.languages if language in evaluated]
-        columns = {}
+        table = pd.DataFrame(index=pd.Index(languages, name="language"), columns=names, dtype=float)
         for name in names:
-            readable = self.reads(name)
-            columns[name] = [
-                self.measure(name, language).rows[language][metric] if language in readable else np.nan
-                for language in languages
-            ]
-        return pd.DataFrame(columns, index=pd.Index(languages, name="language"))
+            for language in set(languages) & {*self.reads(name)}:
+                table.loc[language, name] = self.measure(name, language).rows[language][metric]
+        return table
 
     @torch.no_grad()
     def best(
@@ -538,14 +460,13 @@ class MethodComparison:
         for language in languages:
             positives = caption_positives(self.captions(language), self.visuals.ids)
             hits = [scene_hits(self.measure(name, language).ranks[language], positives) for name in (first, second)]
-            compared = paired_difference(*hits, metric, language, n_resamples)
-            rows.append(vars(compared) | dict(difference=compared.difference))
-        table = pd.DataFrame(rows, columns=_DIFFERENCE_COLUMNS)
+            rows.append(paired_difference(*hits, metric, n_resamples))
+        table = pd.DataFrame(rows, index=pd.Index(languages, name="language")).infer_objects()
         table["p_holm"] = holm(table["p"].tolist())
         significant = (table["p_holm"] < 0.05) & ((table["low"] > 0) | (table["high"] < 0))
         higher = np.where(table["difference"] > 0, f"{first} higher", f"{second} higher")
         table["verdict"] = np.where(significant, higher, "not told apart")
-        return table.set_index("language")
+        return table
 
 # %% ../../nbs/07_evaluation/50_comparison.ipynb #38ab2c8c
 def right_and_wrong(

@@ -4,22 +4,20 @@
 
 # %% auto #0
 __all__ = ['DISENTANGLED', 'REDUCERS', 'feature_names', 'caption_features', 'standardised', 'MapSpec', 'Map', 'load_umap',
-           'draw_map', 'save_map', 'load_map', 'map_of', 'neighbours_kept', 'ClusterSpec', 'find_clusters', 'typical',
-           'caption_facts', 'marks', 'cluster_table', 'LabelAgreement', 'label_agreement', 'agreement_table']
+           'draw_map', 'map_of', 'neighbours_kept', 'ClusterSpec', 'find_clusters', 'typical', 'caption_facts', 'marks',
+           'cluster_table', 'label_agreement', 'agreement_table']
 
 # %% ../../nbs/07_evaluation/30_maps.ipynb #71458ef5
 import hashlib
-import json
 import re
 import threading
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import TypedDict
 
 import numpy as np
 import pandas as pd
@@ -29,8 +27,7 @@ from torch import Tensor
 from ..backbone.towers import attention
 from ..base.contracts import Caption, LabError, RetrievalMethod
 from ..base.foundation import expect, extra
-from ..base.presets import read_json
-from ..base.storage import read_tensors, sha256, write_json, write_tensors
+from ..base.storage import read_tensors, write_tensors
 from .probes import feature_array
 
 # %% ../../nbs/07_evaluation/30_maps.ipynb #f598d198
@@ -46,27 +43,16 @@ def feature_names(
     return ("target_features",)
 
 
-def _feature_encoder(method: RetrievalMethod, language: str) -> Callable[[list[str]], Tensor]:
-    "Encoder of captions of one language; the features of `feature_names` are side by side in its output"
+def _features_of(method: RetrievalMethod, texts: list[str], language: str) -> dict[str, Tensor]:
+    "Features of captions of one language, by the names of `feature_names`"
     if not hasattr(method, "disentangler"):
-        return lambda texts: method.encode_captions(texts, language)
+        return dict(target_features=method.encode_captions(texts, language))
     method.check_language(language)
     device = method.backbone.device
-
-    def encode(texts):
-        ids, end_index = method.tokens(texts)
-        with attention(device):
-            features = method.features(ids.to(device), end_index.to(device), language)
-        return torch.cat([features[name] for name in DISENTANGLED], -1)
-
-    return encode
-
-
-def _feature_widths(method: RetrievalMethod) -> list[int]:
-    "Widths of the features of `feature_names`"
-    if hasattr(method, "disentangler"):
-        return [method.disentangler.agnostic_width, method.backbone.embed_dim]
-    return [method.backbone.embed_dim]
+    ids, end_index = method.tokens(texts)
+    with attention(device):
+        features = method.features(ids.to(device), end_index.to(device), language)
+    return {name: features[name] for name in DISENTANGLED}
 
 # %% ../../nbs/07_evaluation/30_maps.ipynb #2bd8dcdf
 @torch.inference_mode()
@@ -78,19 +64,18 @@ def caption_features(
 ) -> dict[str, np.ndarray]:  # name → [n, D] float32
     "Features of captions, computed in batches of one language"
     expect(captions, "no captions", "at least one", "Choose other languages or images.")
-    widths = _feature_widths(method)
-    features = np.empty((len(captions), sum(widths)), np.float32)
+    found: dict[str, np.ndarray] = {}
     done = 0
     for language in dict.fromkeys(c.language for c in captions):
-        encode = _feature_encoder(method, language)
         rows = [i for i, c in enumerate(captions) if c.language == language]
         for start in range(0, len(rows), batch_size):
             part = rows[start : start + batch_size]
-            features[part] = encode([captions[i].text for i in part]).float().cpu().numpy()
+            for name, values in _features_of(method, [captions[i].text for i in part], language).items():
+                found.setdefault(name, np.empty((len(captions), values.shape[1]), np.float32))
+                found[name][part] = values.float().cpu().numpy()
             done += len(part)
             report(done / len(captions), f"{done:,} of {len(captions):,} captions encoded")
-    parts = np.split(features, np.cumsum(widths)[:-1], axis=1)
-    return dict(zip(feature_names(method), parts))
+    return found
 
 # %% ../../nbs/07_evaluation/30_maps.ipynb #130a11bb
 def standardised(
@@ -125,16 +110,12 @@ class MapSpec:
     perplexity: float = 30.0  # t-SNE: effective number of neighbours
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Map:
     "Points of a map and how they were computed"
 
     points: np.ndarray  # [n, 2] float32
     spec: MapSpec  # settings
-    features: str  # SHA-256 of the standardised features
-    versions: dict  # library → version
-    seconds: float  # computing time
-    reread: bool = False  # read from a file instead of computed
 
 # %% ../../nbs/07_evaluation/30_maps.ipynb #8c7fc79d
 _ONE_AT_A_TIME = threading.Lock()
@@ -196,76 +177,13 @@ def draw_map(
     x = standardised(features)
     expect(spec.reducer in REDUCERS, f"a map by {spec.reducer!r}", f"one of {list(REDUCERS)}", "Choose one of them.")
     expect(len(x) >= 10, f"{len(x)} captions", "at least 10 for a map", "Choose more captions or languages.")
-    start = time.perf_counter()
     with _ONE_AT_A_TIME, threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         points = REDUCERS[spec.reducer](x, spec)
-    seconds = time.perf_counter() - start
-    return Map(np.ascontiguousarray(points, dtype=np.float32), spec, _checksum(x), _versions(), seconds)
-
-
-def _checksum(x: np.ndarray) -> str:
-    return hashlib.sha256(repr(x.shape).encode() + np.ascontiguousarray(x).tobytes()).hexdigest()
-
-
-def _versions() -> dict[str, str]:
-    return {package: version(package) for package in ("umap-learn", "numba", "scikit-learn", "numpy")}
+    return Map(np.ascontiguousarray(points, dtype=np.float32), spec)
 
 # %% ../../nbs/07_evaluation/30_maps.ipynb #8d8d2df3
-class _SavedMap(TypedDict):
-    "The description of a saved map"
-
-    spec: dict
-    features: str
-    versions: dict[str, str]
-    seconds: float
-    points: str
-
-
-def _map_path(folder: str | Path, checksum: str, spec: MapSpec) -> Path:
-    key = hashlib.sha256((checksum + json.dumps(asdict(spec))).encode()).hexdigest()[:16]
-    return Path(folder) / f"{spec.reducer}-{key}.json"
-
-
-def save_map(
-    drawn: Map,  # from `draw_map`
-    folder: str | Path,  # of saved maps
-) -> Path:  # its JSON file
-    "Write a map with its settings, versions and checksums"
-    path = _map_path(folder, drawn.features, drawn.spec)
-    points = path.with_suffix(".safetensors")
-    write_tensors(dict(points=torch.from_numpy(drawn.points)), points)
-    description = dict(
-        kind="map",
-        spec=asdict(drawn.spec),
-        features=drawn.features,
-        versions=drawn.versions,
-        seconds=round(drawn.seconds, 2),
-        points=sha256(points),
-    )
-    write_json(description, path)
-    return path
-
-
-def load_map(
-    features,  # [n, D]
-    spec: MapSpec,  # settings
-    folder: str | Path,  # of saved maps
-) -> Map | None:  # None: no valid file for these features, settings and versions
-    "Read a saved map if features, settings, versions and checksums match"
-    checksum = _checksum(standardised(features))
-    path = _map_path(folder, checksum, spec)
-    points = path.with_suffix(".safetensors")
-    if not path.is_file():
-        return None
-    try:
-        saved = read_json(path, _SavedMap)
-        same = (saved["features"], saved["versions"], saved["spec"]) == (checksum, _versions(), asdict(spec))
-        if not same or sha256(points) != saved["points"]:
-            return None
-        return Map(read_tensors(points)["points"].numpy(), spec, checksum, saved["versions"], saved["seconds"], True)
-    except (LabError, KeyError, OSError):  # a truncated or foreign file: the map is computed again
-        return None
+_LIBRARIES = ("umap-learn", "numba", "scikit-learn", "numpy")  # whose versions change a map
 
 
 def map_of(
@@ -273,14 +191,17 @@ def map_of(
     spec: MapSpec = MapSpec(),  # settings
     folder: str | Path | None = None,  # of saved maps; None: maps are not saved
 ) -> Map:
-    "A saved map if there is a valid one, otherwise a new one"
+    "A saved map of these features, settings and versions if there is one, otherwise a new one"
     if folder is None:
         return draw_map(features, spec)
-    saved = load_map(features, spec, folder)
-    if saved is not None:
-        return saved
+    x = standardised(features)
+    about = repr((x.shape, asdict(spec), [version(name) for name in _LIBRARIES]))
+    key = hashlib.sha256(about.encode() + x.tobytes()).hexdigest()[:16]
+    path = Path(folder) / f"{spec.reducer}-{key}.safetensors"
+    with suppress(LabError, KeyError):  # no such file, or a truncated or foreign one: the map is computed again
+        return Map(read_tensors(path)["points"].numpy(), spec)
     drawn = draw_map(features, spec)
-    save_map(drawn, folder)
+    write_tensors(dict(points=torch.from_numpy(drawn.points)), path)
     return drawn
 
 # %% ../../nbs/07_evaluation/30_maps.ipynb #5a0e9d44
@@ -389,8 +310,8 @@ def caption_facts(
         rows.append(dict(**row, **about(c.visual_id), word=tuple(sorted(words))))
     facts = pd.DataFrame(rows)
     position = facts.groupby("language").characters.transform(lambda s: s.rank(method="average", pct=True))
-    quartile = np.clip((position * 4).apply(np.ceil).astype(int) - 1, 0, 3)
-    facts["length"] = np.array(["1 shortest", "2 short", "3 long", "4 longest"])[quartile]
+    kinds = ["1 shortest", "2 short", "3 long", "4 longest"]
+    facts["length"] = pd.cut(position, [0, 0.25, 0.5, 0.75, 1], labels=kinds).astype(object)
     return facts[[c for c in facts if any(facts[c].map(bool))]]
 
 # %% ../../nbs/07_evaluation/30_maps.ipynb #27b751d0
@@ -462,24 +383,13 @@ def cluster_table(
     return pd.DataFrame(rows, columns=["cluster", "captions", "typical", "gloss", "marks"])
 
 # %% ../../nbs/07_evaluation/30_maps.ipynb #5639a80d
-@dataclass(frozen=True)
-class LabelAgreement:
-    "Agreement of given clusters with a label"
-
-    nmi: float  # normalised mutual information
-    ari: float  # adjusted Rand index
-    nmi_chance: float  # mean NMI with shuffled labels
-    ari_chance: float  # mean ARI with shuffled labels
-    nmi_high: float  # 95th percentile of NMI with shuffled labels
-    ari_high: float  # 95th percentile of ARI with shuffled labels
-
-
 def label_agreement(
     clusters: Sequence,  # [n]
     labels: Sequence,  # [n]
     seed: int = 0,  # of the shuffles
-) -> LabelAgreement:
-    "Agreement of clusters with a label, and its chance level"
+) -> pd.Series:
+    """Agreement of clusters with a label: normalised mutual information (nmi) and adjusted Rand index (ari)
+    With shuffled labels their means are nmi_chance and ari_chance, their 95th percentiles nmi_high and ari_high."""
     from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
     label_codes = np.unique(np.asarray(labels), return_inverse=True)[1]
@@ -492,7 +402,7 @@ def label_agreement(
         figures[name] = float(score(label_codes, cluster_codes))
         figures[f"{name}_chance"] = float(np.mean(by_chance))
         figures[f"{name}_high"] = float(np.quantile(by_chance, 0.95))
-    return LabelAgreement(**figures)
+    return pd.Series(figures)
 
 
 def agreement_table(
@@ -504,5 +414,5 @@ def agreement_table(
     rows = []
     for feature, codes in clusters.items():
         for label, values in varying.items():
-            rows.append(dict(feature=feature, label=label, **asdict(label_agreement(codes, values))))
-    return pd.DataFrame(rows, columns=["feature", "label", *LabelAgreement.__annotations__])
+            rows.append(dict(feature=feature, label=label, **label_agreement(codes, values)))
+    return pd.DataFrame(rows, columns=None if rows else ["feature", "label"])

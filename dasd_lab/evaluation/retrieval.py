@@ -11,16 +11,13 @@ __all__ = ['Reading', 'CUTOFFS', 'DIRECTIONS', 'METRICS', 'gallery_slices', 'sli
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from ..base.contracts import Caption, LabError, RetrievalMethod, evaluating
 from ..base.foundation import Origin, expect
-from ..base.presets import read_json
-from ..base.storage import whole_file, write_json
 from ..corpora.leaks import refuse_shared_pictures
 from ..corpora.visuals import Visuals
 
@@ -211,14 +208,6 @@ def markdown_table(
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 # %% ../../nbs/07_evaluation/10_retrieval.ipynb #62221581
-class _Stored(TypedDict):
-    "Content of a file of results"
-
-    rows: dict[str, dict[str, float]]
-    targets: list[str]
-    about: dict
-
-
 @dataclass
 class Results:
     "Retrieval metrics of one method on one split, one row per language"
@@ -262,33 +251,6 @@ class Results:
 
     def _repr_markdown_(self) -> str:
         return self.to_markdown()
-
-    def to_csv(
-        self,
-        path: str | Path,  # of the new file
-    ) -> Path:
-        "Write the table as CSV, recalls in [0, 1]"
-        with whole_file(path) as f:
-            self.to_frame().to_csv(f)
-        return Path(path)
-
-    def to_json(
-        self,
-        path: str | Path,  # of the new file
-    ) -> Path:
-        "Write the metrics and the description of the evaluation as JSON"
-        mean = self.mean if self.targets else None
-        write_json(dict(about=self.about, targets=list(self.targets), rows=self.rows, mean=mean), path)
-        return Path(path)
-
-    @classmethod
-    def from_json(
-        cls,
-        path: str | Path,  # a file written by `to_json`
-    ) -> "Results":
-        "Read metrics back, without ranks"
-        stored = read_json(path, _Stored, "a file written by Results.to_json", "Run the evaluation again.")
-        return cls(stored["rows"], tuple(stored["targets"]), stored["about"])
 
 # %% ../../nbs/07_evaluation/10_retrieval.ipynb #ecc8a912
 def caption_positives(

@@ -153,17 +153,11 @@ def first_images(
     texts: Sequence[str],  # queries in one language
     language: str,  # ISO 639
     visuals: Mapping[str, Tensor],  # from `encode_visuals`
-    slice_size: int = 1024,  # maximum number of images scored at once
 ) -> list[int]:  # one per query
     "Index of the image with the highest score"
     features = method.encode_captions(list(texts), language)
-    best = torch.full((len(texts),), -torch.inf, device=features.device)
-    index = torch.zeros(len(texts), dtype=torch.long, device=features.device)
-    for part in gallery_slices(len(visuals["features"]), slice_size):
-        score, column = slice_scores(method.score, features, visuals, part).max(1)
-        index = torch.where(score > best, column + part.start, index)
-        best = torch.maximum(score, best)
-    return index.tolist()
+    parts = gallery_slices(len(visuals["features"]), 1024)
+    return torch.cat([slice_scores(method.score, features, visuals, part) for part in parts], 1).argmax(1).tolist()
 
 
 def _read_as(method: RetrievalMethod, query: ShortQuery, recognised: bool) -> str:

@@ -24,7 +24,7 @@ from ..base.contracts import RetrievalMethod
 from ..base.foundation import expect
 from ..base.presets import load_preset, opening, vary
 from ..corpora.catalog import Corpus
-from .papers import PaperTable, Reproduced
+from .papers import PaperTable, Reproduced, cells
 from .probes import mean_and_width
 from .retrieval import evaluate
 from .studies import StudyData, own_parameters, read_runs, run_study
@@ -47,10 +47,6 @@ class TableRow:
     origin: str = "human"  # of the captions in the evaluation
     as_large: bool = False  # its adapters get the bottleneck with which it has as many parameters as the full method
 
-    def __call__(self, preset: dict, backbone: Backbone) -> list["TableRow"]:
-        "This row, its changes worked out"
-        return [replace(self, changes=self.changes(preset))] if callable(self.changes) else [self]
-
 
 @dataclass(frozen=True)
 class Table:
@@ -70,8 +66,9 @@ class Table:
         "The rows for a preset and a backbone; one of each name"
         found: dict[str, TableRow] = {}
         for source in self.sources:
-            for row in source(preset, backbone):
-                found.setdefault(row.name, row)
+            for row in [source] if isinstance(source, TableRow) else source(preset, backbone):
+                changes = row.changes(preset) if callable(row.changes) else row.changes
+                found.setdefault(row.name, replace(row, changes=changes))
         return list(found.values())
 
 # %% ../../nbs/07_evaluation/80_tables.ipynb #a587ef9b
@@ -114,14 +111,6 @@ def static(
     return changes
 
 # %% ../../nbs/07_evaluation/80_tables.ipynb #ea421394
-def _setting(preset: dict, dotted: str, default: Any) -> Any:
-    "A setting of the method, or its default"
-    node = preset["config"]
-    for part in dotted.split("."):
-        node = node.get(part, {})
-    return default if node == {} else node
-
-
 def _values(
     setting: str,  # dotted
     values: Iterable,  # the preset's own first
@@ -139,14 +128,14 @@ def _values(
 
 def _bottlenecks(preset: dict, backbone: Backbone) -> list[TableRow]:
     "Narrower ones, and the paper's three"
-    own = _setting(preset, "adapter.bottleneck", 32)
+    own = preset["config"].get("adapter", {}).get("bottleneck", 32)
     others = sorted({own // 4, own // 2, 16, 32, 64} - {0})
     return _values("config.adapter.bottleneck", [own, *others], "H = {}", "d_u = {}")
 
 
 def _disentangler_depths(preset: dict, backbone: Backbone) -> list[TableRow]:
     "None to three blocks before the features"
-    own = _setting(preset, "disentangler.blocks", 1)
+    own = preset["config"].get("disentangler", {}).get("blocks", 1)
     return _values("config.disentangler.blocks", [own, *range(min(3, backbone.n_blocks) + 1)], "{} blocks")
 
 
@@ -591,29 +580,19 @@ def summary(
     return pd.DataFrame(table).T
 
 # %% ../../nbs/07_evaluation/80_tables.ipynb #9207b8f9
-def _measured(
-    table: PaperTable,  # of a paper
-    runs: pd.DataFrame,  # of one variant
-) -> dict[str, float]:  # column → mean over seeds, in %
-    "Means of what the lines of a results file hold: the sum of six recalls of each language"
-    means = pd.DataFrame(list(runs["sum_recall"])).mean()
-    divisor = dict(sum_recall=1, mean_recall=6)
-    columns = [c for c in table.columns if c.language in means and c.figure in divisor]
-    return {column.name: means[column.language] / divisor[column.figure] for column in columns}
-
-
 def beside_the_paper(
     table: PaperTable,  # of the paper
     variants: Sequence[TableRow],  # rows of our table
     rows: list[dict],  # see `read_runs`
-) -> tuple[list[Reproduced], list[str]]:  # our rows, the measured languages; for `papers.beside`
-    "Means over seeds of each variant, with the paper's row that it reproduces"
-    runs = pd.DataFrame(rows)
+) -> list[dict]:  # see `papers.cells`
+    "Means over seeds of each variant in %, beside the row of the paper that it reproduces"
     labels = {label for row in table.rows for label in (row.name, row.label)}
+    papers = {variant.name: variant.paper for variant in variants}
+    divisor = dict(sum_recall=1, mean_recall=6)
     ours = []
-    for variant in variants:
-        own = runs[runs["variant"] == variant.name]
-        if len(own):
-            paper = variant.paper if variant.paper in labels else ""
-            ours.append(Reproduced(variant.name, paper, _measured(table, own)))
-    return ours, rows[0]["languages"]
+    for name, runs in pd.DataFrame(rows).groupby("variant", sort=False):
+        means = pd.DataFrame(list(runs["sum_recall"])).mean()  # of each language
+        columns = [c for c in table.columns if c.language in means and c.figure in divisor]
+        values = {c.name: means[c.language] / divisor[c.figure] for c in columns}
+        ours.append(Reproduced(name, papers[name] if papers.get(name) in labels else "", values))
+    return cells(table, ours, rows[0]["languages"])

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['DETECT', 'PAGE_SCRIPT', 'add_classes', 'on_change', 'prose', 'status_html', 'row', 'columns', 'section', 'button',
            'choose', 'number', 'language_options', 'Toggles', 'Fold', 'QueryBox', 'QueryRow', 'PictureGrid',
-           'picture_items', 'pictures_html', 'PageScript', 'Plot', 'Task', 'WorldSwitch']
+           'picture_items', 'captions_html', 'pictures_html', 'PageScript', 'Plot', 'Task', 'WorldSwitch']
 
 # %% ../../nbs/09_explore/0_shared/30_controls.ipynb #b773cd27
 import html
@@ -20,8 +20,8 @@ from plotly.io.json import to_json_plotly
 from plotly.offline import get_plotlyjs
 from traitlets import Bool, HasTraits, Int, List, Tuple, Unicode
 
-from ..base.contracts import LabError
-from .theme import language_name, web_file
+from ..base.contracts import Caption, LabError
+from .theme import language_name, tagged, web_file
 from .workbench import WORLDS, Workbench, open_worlds, world_workbench
 
 # %% ../../nbs/09_explore/0_shared/30_controls.ipynb #73ee7177
@@ -76,7 +76,7 @@ def columns(
     box.layout.overflow = "visible"
     return add_classes(box, css_class)
 
-
+# %% ../../nbs/09_explore/0_shared/30_controls.ipynb #79711ea1
 def section(
     title: str,  # heading; empty for none
     *children,  # widgets
@@ -185,7 +185,7 @@ class Toggles(w.HBox):
             toggle.disabled = len(self.value) <= least if toggle.value else len(self.value) >= most
         self._showing = False
 
-
+# %% ../../nbs/09_explore/0_shared/30_controls.ipynb #13088d4d
 class Fold(w.ToggleButton):
     "A button that shows and hides widgets"
 
@@ -244,6 +244,16 @@ class QueryRow(w.VBox):
         self.language.value = chosen if chosen in languages else ""
         self.examples.children = list(examples)
 
+    def show(
+        self,
+        text: str,  # in the box; a new one has its language detected
+        hint: str,  # below the box
+    ) -> None:
+        "Show a text that was not typed, and what is known about it"
+        if self.box.value != text:
+            self.box.value, self.language.value = text, ""
+        self.box.hint = hint
+
 # %% ../../nbs/09_explore/0_shared/30_controls.ipynb #53e4f311
 class PictureGrid(anywidget.AnyWidget):
     "A grid of images with rank and score, one of which can be selected"
@@ -277,6 +287,17 @@ def picture_items(
         )
         for rank, (id, score) in enumerate(scored, 1)
     ]
+
+
+def captions_html(
+    captions: Iterable[Caption],  # of an image
+    summary: str,  # heading
+    is_open: bool = False,  # at first
+) -> str:  # empty without captions
+    "Captions that can be folded, each with its language"
+    items = [f'<li><span class="dl-soft">{c.language}</span> {tagged(c.text, c.language)}</li>' for c in captions]
+    details = "details open" if is_open else "details"
+    return f"<{details}><summary>{summary}</summary><ul>{''.join(items)}</ul></details>" if items else ""
 
 
 def pictures_html(
@@ -365,6 +386,7 @@ class Task(w.HBox):
         css_class: str = "",  # of the button
     ):
         self.work, self.done, self.failed = work, done, failed
+        self.css_class = css_class
         self.running = False
         self._again = False
         self._lock = threading.Lock()

@@ -10,15 +10,16 @@ __all__ = ['MOST', 'Pictures', 'gallery_pictures', 'folder_pictures', 'corpus_pi
 import hashlib
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 
-from ..base.contracts import LabError, RetrievalMethod
+from ..base.contracts import LabError, RetrievalMethod, expect
 from ..base.foundation import PICTURES_VARIABLE, data_root, pictures_folder
 from ..corpora.catalog import Corpus, load_corpus
 from ..search.gallery.in_memory import Gallery
@@ -38,36 +39,16 @@ class Pictures:
     gallery: Gallery  # in memory
     title: str  # where they are from, for display
     sources: Mapping[str, Path] = field(default_factory=dict)  # id → file, where there is one
-    corpus: Corpus | None = None  # source of captions and facts
-    splits: tuple[str, ...] = ()  # of the corpus
 
 
-def _encoded_by_the_backbone(method: RetrievalMethod) -> bool:
-    "Whether the stored vectors are the image features of the backbone, which other methods can use too"
-    return method.visual_side is method.backbone
-
-
-def _stored_rows(
-    stored: StoredGallery, most: int
-) -> tuple[list[str], np.ndarray, list[str], dict[str, Path]]:  # the descriptions '' if missing
-    "Ids, vectors, descriptions and files of the first images by id; images without a vector are left out"
-    ids = []
-    vectors = []
-    descriptions = []
-    sources = {}
+def _stored_rows(stored: StoredGallery, most: int) -> pd.DataFrame:  # index: id; vector, source, description
+    "The first images by id; images without a vector are left out"
     vector = stored.embedding_columns()["features"]
+    parts = []
     for rows in stored.engine.walk([vector, stored.columns["source"], stored.columns["description"]]):
-        known = ~np.isnan(rows[vector.name]).any(1)
-        for i in np.flatnonzero(known):
-            ids.append(rows["id"][i])
-            descriptions.append(rows["description"][i] or "")
-            if rows["source"][i]:
-                sources[ids[-1]] = Path(rows["source"][i])
-        vectors.append(rows[vector.name][known])
-    order = sorted(range(len(ids)), key=ids.__getitem__)[:most]
-    kept = [ids[i] for i in order]
-    described = [descriptions[i] for i in order]
-    return kept, np.concatenate(vectors)[order], described, {id: sources[id] for id in kept if id in sources}
+        table = pd.DataFrame({name: rows[name] for name in ("source", "description")}, index=rows["id"], dtype=object)
+        parts.append(table.assign(vector=list(rows[vector.name]))[~np.isnan(rows[vector.name]).any(1)])
+    return pd.concat(parts).sort_index().head(most).fillna("")
 
 
 def gallery_pictures(
@@ -79,21 +60,20 @@ def gallery_pictures(
 ) -> Pictures:
     "The images of a gallery on disk; those without an embedding of the method are embedded first"
     with closing(StoredGallery(folder, method, run=run)) as stored:
-        if not len(stored):
-            raise LabError(
-                f"{folder}, an empty gallery", "some images", "Run: dasd-lab gallery import FOLDER --gallery GALLERY."
-            )
+        step = "Run: dasd-lab gallery import FOLDER --gallery GALLERY."
+        expect(len(stored), f"{folder}, an empty gallery", "some images", step)
         if stored.embedding not in stored.embeddings:
             stored.embed(progress=image_bar)
-        ids, vectors, descriptions, sources = _stored_rows(stored, most)
-        thumbnails = {id: stored.thumbnails[id] for id in ids}
+        rows = _stored_rows(stored, most)
+        thumbnails = {id: stored.thumbnails[id] for id in rows.index}
+    files = rows[rows.source != ""]
+    sources = dict(zip(files.index, map(Path, files.source)))
     gallery = Gallery(method)
-    if _encoded_by_the_backbone(method):
-        columns = dict(image_features=torch.from_numpy(vectors).float())
-        gallery.extend(ids, columns, thumbnails, [], descriptions)
+    if method.visual_side is method.backbone:  # the vectors are image features, which other methods can use too
+        columns = dict(image_features=torch.from_numpy(np.stack(rows.vector)).float())
+        gallery.extend(rows.index.tolist(), columns, thumbnails, [], rows.description.tolist())
     else:
-        texts = dict(zip(ids, descriptions))
-        gallery.add(list(sources.values()), list(sources), descriptions=[texts[id] for id in sources], skip_bad=True)
+        gallery.add(list(sources.values()), list(sources), descriptions=files.description.tolist(), skip_bad=True)
     return Pictures(gallery, title or str(folder), sources)
 
 # %% ../../nbs/09_explore/0_shared/05_pictures.ipynb #d9a6a7a0
@@ -113,9 +93,9 @@ def folder_pictures(
     stored_in = _stored_in(folder.name, f"{folder} {embedding_name(method)}")
     with closing(StoredGallery(stored_in, method, run=run)) as stored:
         report = import_folder(stored, folder, remove_gone=True, progress=image_bar)
-        if not len(stored):
-            failed = f"; {len(report.failed)} files cannot be read" if report.failed else ""
-            raise LabError(f"{folder} without images{failed}", "a folder of photographs", "Choose another folder.")
+        failed = f"; {len(report.failed)} files cannot be read" if report.failed else ""
+        given = f"{folder} without images{failed}"
+        expect(len(stored), given, "a folder of photographs", "Choose another folder.")
     return gallery_pictures(stored_in, method, run, str(folder))
 
 
@@ -133,7 +113,7 @@ def corpus_pictures(
     stored_in = _stored_in(f"{corpus.name} {split}", key)
     complete = stored_in / "complete"
     if not complete.is_file():
-        sources = _FirstVisuals(visuals, len(ids))
+        sources = visuals if n is None else [visuals[i] for i in range(len(ids))]
         with closing(StoredGallery(stored_in, method, run=run)) as stored:
             stored.add(
                 sources,
@@ -145,22 +125,7 @@ def corpus_pictures(
             )
             stored.tidy()
         complete.write_text("whole\n")
-    stored = gallery_pictures(stored_in, method, run, f"{corpus.name}, {split}", len(ids))
-    return Pictures(stored.gallery, stored.title, {}, corpus, (split,))
-
-
-class _FirstVisuals(Sequence):
-    "The first visuals of a split, read one by one"
-
-    def __init__(self, visuals: Sequence, n: int):
-        self.visuals = visuals
-        self.n = n
-
-    def __len__(self) -> int:
-        return self.n
-
-    def __getitem__(self, i: int):
-        return self.visuals[range(self.n)[i]]
+    return replace(gallery_pictures(stored_in, method, run, f"{corpus.name}, {split}", len(ids)), sources={})
 
 # %% ../../nbs/09_explore/0_shared/05_pictures.ipynb #a22f5de7
 def own_pictures(
@@ -177,8 +142,7 @@ def read_pictures(
     run: str = "",  # of the method
 ) -> Pictures:
     "The images of a folder or of a gallery on disk"
-    is_gallery = (folder / "gallery.json").is_file()
-    read: Callable = gallery_pictures if is_gallery else folder_pictures
+    read: Callable = gallery_pictures if (folder / "gallery.json").is_file() else folder_pictures
     return read(folder, method, run)
 
 

@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['COLOURS', 'SEQUENTIAL', 'DIVERGING', 'MARK', 'MISS', 'INK', 'FAINT', 'SYMBOLS', 'FONT', 'TEMPLATE', 'CSS',
-           'colours_of', 'colour_map', 'dressed', 'figure', 'rank_bars', 'cut', 'short', 'empty_figure', 'colour_bar',
-           'legend_below', 'picture_address', 'language_name', 'language_hint', 'tagged', 'table_html', 'web_file']
+           'colour_map', 'dressed', 'figure', 'rank_bars', 'cut', 'capitalized', 'short', 'empty_figure', 'colour_bar',
+           'legend_below', 'picture_address', 'language_name', 'language_hint', 'tagged', 'table_html', 'duration_text',
+           'web_file']
 
 # %% ../../nbs/09_explore/0_shared/20_theme.ipynb #1438293d
 import base64
@@ -14,6 +15,7 @@ import io
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
+from itertools import cycle
 from numbers import Integral
 
 import pandas as pd
@@ -61,19 +63,11 @@ SYMBOLS = (
 )
 
 # %% ../../nbs/09_explore/0_shared/20_theme.ipynb #a59f00b9
-def colours_of(
-    n: int,  # number of series
-) -> list[str]:
-    "A colour for each series, in order; colours repeat from the thirteenth on"
-    return [COLOURS[i % len(COLOURS)] for i in range(n)]
-
-
 def colour_map(
     values: Iterable,  # categories, in any order
 ) -> dict:  # category → colour; the same categories give the same colours
-    "A colour for each category"
-    categories = sorted(set(values), key=str)
-    return dict(zip(categories, colours_of(len(categories))))
+    "A colour for each category; colours repeat from the thirteenth on"
+    return dict(zip(sorted(set(values), key=str), cycle(COLOURS)))
 
 # %% ../../nbs/09_explore/0_shared/20_theme.ipynb #a0cf62ec
 FONT = 'system-ui, -apple-system, "Segoe UI", "Noto Sans", "Noto Sans CJK JP", "Noto Sans Arabic", sans-serif'
@@ -164,6 +158,13 @@ def cut(
 ) -> str:
     "A caption shortened to n characters"
     return text if len(text) <= n else text[: n - 1].rstrip() + "…"
+
+
+def capitalized(
+    text: str,  # of any length
+) -> str:
+    "A text with its first letter in upper case and the others unchanged"
+    return text[:1].upper() + text[1:]
 
 
 def short(
@@ -264,13 +265,25 @@ def table_html(
     shown = frame.reset_index(names=frame.index.name or "") if index else frame
     kinds = ["" if is_numeric_dtype(kind) else ' class="dl-text"' for kind in shown.dtypes]
     head = "".join(f'<th scope="col"{kind}>{html.escape(str(name))}</th>' for name, kind in zip(shown, kinds))
-    rows = []
+    body = ""
     for values in shown.itertuples(index=False):
         cells = [value if name in raw else _cell(value, digits) for name, value in zip(shown, values)]
-        rows.append("".join(f"<td{kind}>{cell}</td>" for kind, cell in zip(kinds, cells)))
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
+        body += f"<tr>{''.join(f'<td{kind}>{cell}</td>' for kind, cell in zip(kinds, cells))}</tr>"
     table = f'<table class="{css_class}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     return f'<div class="dl-scroll" tabindex="0" style="width:0;min-width:100%">{table}</div>'
+
+# %% ../../nbs/09_explore/0_shared/20_theme.ipynb #7c36c863
+def duration_text(
+    seconds: float | None,  # None: not known yet
+) -> str:
+    "A time in words"
+    if seconds is None:
+        return "estimating"
+    if seconds < 60:
+        return f"about {max(5, 5 * round(seconds / 5))} s"
+    if seconds < 5400:
+        return f"about {max(1, round(seconds / 60))} min"
+    return f"about {seconds / 3600:.1f} h"
 
 # %% ../../nbs/09_explore/0_shared/20_theme.ipynb #9023f055
 def web_file(

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import torch
 from PIL import Image
 from traitlets import HasTraits, List, Unicode, dlink
 
@@ -56,9 +57,7 @@ class Model:
         ids: Iterable[str] | None = None,  # image ids; None: all images
     ) -> Gallery:
         "The gallery, restricted to some images"
-        if ids is None:
-            return self.gallery
-        return view(self.gallery, ids)
+        return self.gallery if ids is None else view(self.gallery, ids)
 
     def search(
         self,
@@ -92,7 +91,7 @@ OPTIONAL_COLUMNS = {"visual_tokens", "frame_features", "description_ids"}
 
 NO_IMAGE = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"  # one clear pixel
 
-
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #23bd67a8
 class Workbench(HasTraits):
     "Models, images and captions for the explorers"
 
@@ -101,7 +100,8 @@ class Workbench(HasTraits):
 
     def __init__(
         self,
-        models: RetrievalMethod | Mapping[str, RetrievalMethod],  # one, or several by name; the first is the main one
+        # one, or several by name, also as pairs of a method and the folder of its run; the first is the main one
+        models: RetrievalMethod | Mapping[str, RetrievalMethod | tuple[RetrievalMethod, Path]],
         corpus: Corpus | None = None,  # source of captions and facts
         splits: Sequence[str] | None = None,  # of the corpus, shown together; None: test, or none with a gallery
         # your own images; or those of the splits, already embedded; or a function that returns it on first use
@@ -126,21 +126,22 @@ class Workbench(HasTraits):
         self.title = title
         self.models: dict[str, Model] = {}
         self._captioned = captioned
-        self._main_method = next(iter(named.values()))
         self._gallery = gallery
-        for name, method in named.items():
-            self.add(name, method)
+        for name, given in named.items():
+            self.add(name, *(given if isinstance(given, tuple) else [given]))
 
     @cached_property
     def _images(self) -> Gallery:
         "All images, embedded by the main method"
         if self._gallery is None:
-            return self._embed(self._main_method)
+            return self._embed(self.main.method)
         return self._gallery() if callable(self._gallery) else self._gallery
 
     @cached_property
     def _thumbnails(self) -> Thumbnails:
-        "Thumbnails of the corpus images, which need no embedding"
+        "Thumbnails; those of a corpus need no embedding"
+        if not self.splits:
+            return self._images.thumbnails
         thumbnails = Thumbnails()
         for split in self.splits:
             thumbnails.paint |= dict.fromkeys(self.corpus.visuals(split).ids, lambda id: self.corpus.picture(id, 160))
@@ -153,22 +154,18 @@ class Workbench(HasTraits):
         folder: str | Path | None = None,  # folder of the run it was loaded from
     ) -> Model:
         "Add a model over the same images"
-        self._check_backbone(method)
-        self.models[name] = Model(name, method, partial(self._make_gallery, method), folder and Path(folder))
-        self.names = list(self.models)
-        if self._captioned is not None:
-            self._captioned.add(name, method, folder)
-        return self.models[name]
-
-    def _check_backbone(self, method: RetrievalMethod) -> None:
-        "Refuse a method that cannot use the image features of the main one"
-        main = self._main_method.backbone
+        main = next((model.method.backbone for model in self.models.values()), method.backbone)
         expect(
             method.backbone is main or fingerprint(method.backbone) == fingerprint(main),
             f"the method {method.name!r} on another backbone",
             "one trained on the backbone that encoded these images",
             "Open it in a workbench of its own: Workbench(method, corpus).",
         )
+        self.models[name] = Model(name, method, partial(self._make_gallery, method), folder and Path(folder))
+        self.names = list(self.models)
+        if self._captioned is not None:
+            self._captioned.add(name, method, folder)
+        return self.models[name]
 
     def _embed(self, method: RetrievalMethod) -> Gallery:
         "The images of the splits, embedded by a method"
@@ -195,23 +192,16 @@ class Workbench(HasTraits):
         finally:
             self.status = ""
 
-    def _lacks_columns(self, method: RetrievalMethod) -> bool:
-        "Whether a method needs optional columns that the gallery does not have"
-        available = set(self._images.columns)
-        # only a corpus has descriptions that its gallery lacks
-        if not self.splits or any(self._images.descriptions) or method.describer:
-            available.add("description_ids")
-        needed = OPTIONAL_COLUMNS.intersection(method.read_columns)
-        return len(self._images) > 0 and not needed <= available
-
     def _make_gallery(self, method: RetrievalMethod) -> Gallery:
         "The gallery of a method"
         images = self._images
         if method is images.method:
             return images
-        if self._lacks_columns(method):
-            return self._embed_again(method)
-        return view(images, method=method)
+        needed = OPTIONAL_COLUMNS.intersection(method.read_columns) - set(images.columns)
+        # only a corpus has descriptions that its gallery lacks
+        if not self.splits or any(images.descriptions) or method.describer:
+            needed.discard("description_ids")
+        return self._embed_again(method) if needed and len(images) else view(images, method=method)
 
     @property
     def captioned(self) -> "Workbench":
@@ -249,6 +239,17 @@ class Workbench(HasTraits):
             return [id for split in self.splits for id in self.corpus.visuals(split).ids]
         return self._images.ids
 
+    def columns_of(
+        self,
+        ids: Sequence[str],  # of images
+    ) -> dict[str, torch.Tensor]:
+        "Image features of the main gallery, which other methods need not compute; none if an image is missing"
+        gallery = self.main.gallery
+        if not all(id in gallery for id in ids):
+            return {}
+        rows = torch.tensor([gallery.places[id] for id in ids])
+        return {name: x[rows] for name, x in gallery.columns.items() if not name.startswith("description_")}
+
     @property
     def languages(self) -> tuple[str, ...]:
         "Languages that at least one model reads; those of the main model first"
@@ -267,18 +268,14 @@ class Workbench(HasTraits):
     @cached_property
     def _captions_of(self) -> dict[str, list[Caption]]:
         "Captions by image id"
-        grouped: dict[str, list[Caption]] = {id: [] for id in self.ids}
-        for caption in self._read_captions():
-            grouped.setdefault(caption.visual_id, []).append(caption)
-        return grouped
-
-    def _read_captions(self) -> Iterable[Caption]:
-        "Captions of the corpus; without a corpus, those of the gallery"
-        if not self.splits:
-            yield from self._images.captions
+        captions = [] if self.splits else self._images.captions
         for split in self.splits:
             for language in self.corpus.languages:
-                yield from self.corpus.captions(split, language)
+                captions += self.corpus.captions(split, language)
+        grouped: dict[str, list[Caption]] = {id: [] for id in self.ids}
+        for caption in captions:
+            grouped.setdefault(caption.visual_id, []).append(caption)
+        return grouped
 
     def captions(
         self,
@@ -304,7 +301,7 @@ class Workbench(HasTraits):
         visual_id: str,  # image of the workbench
     ) -> str:
         "Thumbnail as a data URL; of an unknown image, such as that of an example query, a clear one"
-        known = self._thumbnails if self.splits else self._images.thumbnails
+        known = self._thumbnails
         return data_address(known[visual_id]) if visual_id in known else NO_IMAGE
 
     def picture(
@@ -367,22 +364,19 @@ class Workbench(HasTraits):
     @cached_property
     def facets(self) -> pd.DataFrame:
         "One row per image: split, facts from the corpus (place, object …), languages of the captions"
-        rows: dict[str, dict] = {id: {} for id in self.ids}
-        for split in self.splits:
-            for id in self.corpus.visuals(split).ids:
-                rows[id] = dict(split=split) | self.corpus.facts(id)
-        captioned = rows if any(self._captions_of.values()) else {}
-        for id, row in captioned.items():
-            row["language"] = tuple(dict.fromkeys(c.language for c in self.captions(id)))
-        return pd.DataFrame.from_dict(rows, orient="index")
+        splits = {id: split for split in self.splits for id in self.corpus.visuals(split).ids}
+        facts = [dict(split=split) | self.corpus.facts(id) for id, split in splits.items()]
+        facets = pd.DataFrame(facts or None, index=self.ids)
+        if any(self._captions_of.values()):
+            facets["language"] = [tuple(dict.fromkeys(c.language for c in self.captions(id))) for id in self.ids]
+        return facets
 
     def choices(
         self,
         facet: str,  # a column of `facets`
     ) -> list[str]:  # sorted; empty for an unknown facet
         "Values of a facet"
-        values = self.facets[facet].explode() if facet in self.facets else []
-        return sorted({value for value in values if isinstance(value, str)})
+        return sorted(self.facets[facet].explode().dropna().unique()) if facet in self.facets else []
 
     def among(
         self,
@@ -394,11 +388,8 @@ class Workbench(HasTraits):
         expect(not unknown, f"a filter by {unknown}", f"some of {list(self.facets)}", "Remove the filter.")
         if not wanted:
             return None
-        kept = set(self.ids)
-        for facet, value in wanted.items():
-            values = self.facets[facet].explode()  # a cell can have several
-            kept &= set(values.index[values == value])
-        return [id for id in self.ids if id in kept]
+        matches = [self.facets[facet].explode().eq(value).groupby(level=0).any() for facet, value in wanted.items()]
+        return [id for id in self.ids if all(match[id] for match in matches)]  # a cell can have several values
 
     def __repr__(self):
         names = ", ".join(repr(name) for name in self.models)
@@ -521,7 +512,7 @@ PHOTOGRAPH_QUERIES = dict(
     ),
 )
 
-
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #e5dea464
 @dataclass(frozen=True)
 class World:
     "A kind of images, with a model that comes with dasd_lab and queries to try"
@@ -545,53 +536,54 @@ class World:
             if language in self.queries
         }
 
-
-_PICTOGRAM_EXAMPLES = (
-    ("Ein Pinguin auf dem Mond", "de"),
-    ("deux chiens sur la plage", "fr"),
-    ("tři kočky ve městě", "cs"),
-    ("月球上的一只企鹅", "zh"),
-    ("街の中の三匹の猫", "ja"),
-    ("بطريق على القمر", "ar"),
-    ("un pingüino en la luna", "es"),
-    ("three cats in the city", "en"),
-)
-_PICTOGRAM_WORDS = (
-    ("Hund", "de"),
-    ("pingouin", "fr"),
-    ("kočky", "cs"),
-    ("企鹅", "zh"),
-    ("二匹", "ja"),
-    ("كلب", "ar"),
-    ("perros", "es"),
-    ("castle", "en"),
-)
-_PHOTOGRAPH_EXAMPLES = tuple(
-    (PHOTOGRAPH_QUERIES[language][i], language)
-    for i, language in ((0, "de"), (1, "fr"), (8, "cs"), (1, "zh"), (5, "ar"), (1, "es"), (0, "uk"), (8, "en"))
-)
-_PHOTOGRAPH_WORDS = (
-    ("Hund", "de"),
-    ("plage", "fr"),
-    ("dítě", "cs"),
-    ("自行车", "zh"),
-    ("كلب", "ar"),
-    ("perros", "es"),
-    ("собака", "uk"),
-    ("beach", "en"),
-)
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #4fef92b0
 WORLDS = dict(
     photographs=World(
         "photographs",
         "Photographs",
-        _PHOTOGRAPH_EXAMPLES,
-        _PHOTOGRAPH_WORDS,
-        "dasd.new_language_photographs",
-        "leccr.photographs_words",
-        PHOTOGRAPH_QUERIES,
+        examples=tuple(
+            (PHOTOGRAPH_QUERIES[language][i], language)
+            for i, language in ((0, "de"), (1, "fr"), (8, "cs"), (1, "zh"), (5, "ar"), (1, "es"), (0, "uk"), (8, "en"))
+        ),
+        words=(
+            ("Hund", "de"),
+            ("plage", "fr"),
+            ("dítě", "cs"),
+            ("自行车", "zh"),
+            ("كلب", "ar"),
+            ("perros", "es"),
+            ("собака", "uk"),
+            ("beach", "en"),
+        ),
+        preset="dasd.new_language_photographs",
+        slots_preset="leccr.photographs_words",
+        queries=PHOTOGRAPH_QUERIES,
     ),
     pictograms=World(
-        "pictograms", "Pictograms", _PICTOGRAM_EXAMPLES, _PICTOGRAM_WORDS, "dasd.new_language", "leccr.pictograms"
+        "pictograms",
+        "Pictograms",
+        examples=(
+            ("Ein Pinguin auf dem Mond", "de"),
+            ("deux chiens sur la plage", "fr"),
+            ("tři kočky ve městě", "cs"),
+            ("月球上的一只企鹅", "zh"),
+            ("街の中の三匹の猫", "ja"),
+            ("بطريق على القمر", "ar"),
+            ("un pingüino en la luna", "es"),
+            ("three cats in the city", "en"),
+        ),
+        words=(
+            ("Hund", "de"),
+            ("pingouin", "fr"),
+            ("kočky", "cs"),
+            ("企鹅", "zh"),
+            ("二匹", "ja"),
+            ("كلب", "ar"),
+            ("perros", "es"),
+            ("castle", "en"),
+        ),
+        preset="dasd.new_language",
+        slots_preset="leccr.pictograms",
     ),
 )
 
@@ -634,32 +626,23 @@ def world_models(
     return models
 
 
-def _workbench_of(models: Mapping[str, tuple[RetrievalMethod, Path]], *more, **options) -> Workbench:
-    "A workbench whose models know their folders"
-    workbench = Workbench({name: method for name, (method, _) in models.items()}, *more, **options)
-    for bench in {workbench, workbench.captioned}:
-        for name, (_, folder) in models.items():
-            bench.models[name].folder = folder
-    return workbench
-
-
 def _scenes_workbench() -> Workbench:
     "The models for pictograms over the test and validation images of the built-in corpus"
     corpus = load_corpus("pictograms")
     splits = "test", "validation"
-    models = world_models("pictograms")
-    workbench = _workbench_of(models, corpus, splits, world=WORLDS["pictograms"], title="built-in scenes")
+    world = dict(world=WORLDS["pictograms"], title="built-in scenes")
+    workbench = Workbench(world_models("pictograms"), corpus, splits, **world)
     workbench.add(TRANSLATED, lexicon_model(workbench.main.method.backbone))
     return workbench
 
-
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #6278e214
 def _captioned_photographs(models: Mapping) -> Workbench | None:
     "The models for photographs over a corpus of photographs with captions; None: there is none on this machine"
     corpus = next(filter(None, map(installed_corpus, CAPTION_CORPORA)), None)
     if corpus is None:
         return None
     method = next(iter(models.values()))[0]
-    return _workbench_of(
+    return Workbench(
         models,
         corpus,
         ("test",),
@@ -672,7 +655,7 @@ def _captioned_photographs(models: Mapping) -> Workbench | None:
 def _own_photographs(folder: Path, models: Mapping) -> Workbench:
     "The models for photographs over a folder or a gallery"
     pictures = read_pictures(folder, next(iter(models.values()))[0], "photographs")
-    return _workbench_of(
+    return Workbench(
         models,
         gallery=pictures.gallery,
         sources=pictures.sources,
@@ -691,7 +674,7 @@ def _scenes_as_photographs(models: Mapping) -> Workbench:
     for language in (language for language in PHOTOGRAPH_QUERIES if language in corpus.languages):
         pictures.gallery.captions += [c for c in corpus.captions("test", language, "human") if c.visual_id in ids]
     title = "built-in scenes, as there are no photographs yet"
-    return _workbench_of(models, gallery=pictures.gallery, world=WORLDS["photographs"], title=title)
+    return Workbench(models, gallery=pictures.gallery, world=WORLDS["photographs"], title=title)
 
 
 @cache
@@ -710,7 +693,7 @@ def world_workbench(
         return _own_photographs(folder, models)
     return _captioned_photographs(models) or _scenes_as_photographs(models)
 
-
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #152ba1a8
 def open_worlds() -> list[str]:
     "Names of the worlds whose model is there"
     return [name for name in WORLDS if name in shipped_runs()]
@@ -730,10 +713,7 @@ def has_photographs() -> bool:
 
 def first_world() -> str:
     "The world that is shown first: the one that `DASD_LAB_WORLD` names, else photographs if there are some"
-    chosen = os.environ.get(WORLD_VARIABLE)
-    if chosen:
-        return chosen
-    return "photographs" if has_photographs() else "pictograms"
+    return os.environ.get(WORLD_VARIABLE) or ("photographs" if has_photographs() else "pictograms")
 
 
 def first_workbench() -> Workbench:
@@ -790,7 +770,7 @@ class State(HasTraits):
             for name, value in traits.items():
                 setattr(self, name, value)
 
-
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #9f22508c
 def shows_messages(
     method: Callable,  # of a State
 ) -> Callable:

@@ -129,10 +129,11 @@ def test_four_models_side_by_side_and_why_no_fifth(web, page):
     page.locator(".dl-ask .dl-hit").first.wait_for()
     page.locator(".dl-ask").get_by_role("button", name="Models").click()
     names = page.locator(".dl-ask .dl-asking .widget-toggle-button:not(.dl-fold)")
-    for i in range(1, 5):
+    for i in range(1, 4):
         names.nth(i).click()
         settle(page, 150)
-    page.get_by_text("At most 4 at once").wait_for()
+    page.get_by_text("Side by side, up to four").wait_for()
+    assert names.nth(4).is_disabled()
     page.locator(".dl-ask .dl-answer").nth(3).wait_for()
     for width, columns in ((1600, 4), (1024, 4), (390, 1)):
         page.set_viewport_size(dict(width=width, height=900))

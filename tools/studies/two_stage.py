@@ -45,7 +45,7 @@ def agreement(full: Sequence[list[int]], found: Sequence[list[int]], targets: Se
     )
 
 
-def main(run: str, queries: int, pairs: int) -> None:
+def main(run: str, queries: int, pairs: int, out: str) -> None:
     torch.set_num_threads(1)
     method = load_run(run).eval()
     corpus = load_corpus("pictograms")
@@ -71,8 +71,8 @@ def main(run: str, queries: int, pairs: int) -> None:
         print(rows[-1])
     report = dict(pictures=len(gallery), queries=len(captions), languages=languages, slots=method.config.slots.n, k=K)
     report |= dict(full_recall=agreement(full, full, targets)["recall"], rows=rows)
-    write_json(report | dict(cosine_alone=agreement(full, by_cosine, targets)), RESULTS / "two_stage.json")
+    write_json(report | dict(cosine_alone=agreement(full, by_cosine, targets)), out)
 
 
 if __name__ == "__main__":
-    main(**vars(options(__doc__, run="pictograms/leccr", queries=500, pairs=9)))
+    main(**vars(options(__doc__, run="pictograms/leccr", queries=500, pairs=9, out=str(RESULTS / "two_stage.json"))))

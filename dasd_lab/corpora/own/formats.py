@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...base.foundation import LabError, expect, extra
-from ...base.presets import json_line
+from ...base.presets import json_line, opening
 from ..languages import ISO_639_1
 from .locations import Location, shard_samples, visual_of
 from .parallel import Fault, Record, decode, delimiter, known_code, records, with_columns
@@ -256,19 +256,6 @@ def is_table(
 LIST_WORDS = {"images", "image", "pictures", "picture", "names", "files", "videos", "clips"}
 
 
-def _check_lengths(
-    lines: Mapping[str, Sequence],  # file → its lines, of one split
-) -> None:
-    "Refuse files that are not aligned"
-    lengths = {file: len(of_file) for file, of_file in lines.items()}
-    expect(
-        len(set(lengths.values())) <= 1,
-        "line-aligned files with " + ", ".join(f"{n:,} lines in {file}" for file, n in lengths.items()),
-        "the same number of lines in each",
-        "Find where they differ; a line end inside a caption is the usual reason.",
-    )
-
-
 def read_aligned(
     paths: Mapping[str, Path],  # name → .txt or .txt.gz
     origin: str = "human",  # of all captions
@@ -293,7 +280,10 @@ def read_aligned(
             languages[name] = language
             content.roles[name] = f"captions of {split}" + (f" in {language!r}" if language else "")
     for split, files in splits.items():
-        _check_lengths(files)
+        lengths = {len(lines) for lines in files.values()}
+        shown = ", ".join(f"{len(lines):,} lines in {file}" for file, lines in files.items())
+        next_step = "Find where they differ; a line end inside a caption is the usual reason."
+        expect(len(lengths) == 1, f"line-aligned files with {shown}", "the same number of lines in each", next_step)
         names = [name.strip().split("#")[0] for name in files.get(lists.get(split), ())]
         for file in [file for file in files if file in languages]:
             for i, text in enumerate(files[file]):
@@ -394,14 +384,11 @@ def open_tables(
         import pyarrow
         import pyarrow.parquet
     for name, path in files.items():
-        try:
+        with opening(path, "an Arrow or Parquet file of `datasets`", "Save it once more."):
             if path.suffix == ".parquet":
                 table = pyarrow.parquet.read_table(path, memory_map=True)
             else:
                 table = pyarrow.ipc.open_stream(pyarrow.memory_map(str(path))).read_all()
-        except (pyarrow.ArrowException, OSError) as e:
-            given = f"{path} cannot be opened as a table ({str(e)[:120]})"
-            raise LabError(given, "an Arrow or Parquet file of `datasets`", "Save it once more.") from None
         yield name, table
 
 

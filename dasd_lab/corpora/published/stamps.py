@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...base.foundation import Caption, LabError, data_root, expect
+from ...base.foundation import Caption, data_root, expect
 from ..captions import clean_text
 from ..catalog import Corpus, register_corpus
 from ..languages import ISO_639_1
@@ -49,12 +49,9 @@ def stamps_folder(
     given = root or os.environ.get("TUXPAINT_STAMPS")
     candidates = [Path(given).expanduser()] if given else [data_root() / "stamps", *map(Path, INSTALLED)]
     folder = next((path for path in candidates if path.is_dir()), None)
-    if folder is None:
-        raise LabError(
-            f"no stamps in {candidates[0]}" if given else "no stamps in the data root, and none installed",
-            "a folder of Tux Paint's stamps",
-            f"apt-get install {PACKAGE}; or apt-get download {PACKAGE}, and dpkg-deb -x its file data/stamps.",
-        )
+    where = f"no stamps in {candidates[0]}" if given else "no stamps in the data root, and none installed"
+    how = f"apt-get install {PACKAGE}; or apt-get download {PACKAGE}, and dpkg-deb -x its file data/stamps."
+    expect(folder, where, "a folder of Tux Paint's stamps", how)
     inside = folder / "usr/share/tuxpaint/stamps"  # of an unpacked package
     return inside if inside.is_dir() else folder
 

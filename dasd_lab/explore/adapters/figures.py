@@ -186,13 +186,12 @@ def pair_maps(
     comparison: Compared,  # from the state
 ) -> go.Figure:
     "Matrices of the first caption minus those of the other two"
-    if comparison.adapted.generated is None:
-        return empty_figure(NO_MATRICES)
-    if not comparison.differences:
-        return empty_figure("Enter a second caption to see the difference.")
-    matrices = torch.stack(list(comparison.differences.values()))
-    title = "First caption’s matrices minus the other"
-    return heat_maps(matrices, list(comparison.differences), comparison.adapted.blocks, title)
+    generated, others = comparison.adapted.generated, comparison.others
+    if not others:
+        second = "Enter a second caption to see the difference."
+        return empty_figure(NO_MATRICES if generated is None else second)
+    differences = generated[:1] - torch.stack(list(others.values()))
+    return heat_maps(differences, list(others), comparison.adapted.blocks, "First caption’s matrices minus the other")
 
 # %% ../../../nbs/09_explore/2_adapters/20_figures.ipynb #17b589dc
 def similarity_maps(
@@ -267,8 +266,6 @@ def rank_moves(
     names: Sequence[str],  # of the queries
 ) -> go.Figure:
     "Ranks before and after switching adapters off"
-    if ranks is None or not len(ranks):
-        return empty_figure("No query yet. Enter one above.")
     labels = [f"{i} · {short(name, 30)}" for i, name in enumerate(names, 1)]
     fig = figure(title="Rank of the target image", x="rank (1 is best, log)", height=190 + 34 * len(ranks))
     for before, after, label in zip(ranks["all adapters"], ranks[NOW], labels):
@@ -291,7 +288,7 @@ def rank_moves(
     fig.update_xaxes(type="log", range=span, tickvals=ticks, tickformat=",d")
     return legend_below(fig.update_yaxes(autorange="reversed", type="category"), 52)
 
-
+# %% ../../../nbs/09_explore/2_adapters/20_figures.ipynb #5026535f
 def recall_chart(
     table: pd.DataFrame,  # from `recall_without`
     about: Mapping,  # language, n, pictures

@@ -19,9 +19,10 @@ from .state import MAX_MODELS, WORD_METHODS, Answer, AskState
 from dasd_lab.explore.controls import (
     Fold,
     PictureGrid,
-    QueryRow,
+    Plot,
     Toggles,
     button,
+    captions_html,
     choose,
     columns,
     language_options,
@@ -30,7 +31,7 @@ from dasd_lab.explore.controls import (
     row,
     section,
 )
-from ..panel import Panel, offer
+from ..panel import Panel
 from ..theme import table_html, tagged
 from ..workbench import Workbench
 
@@ -82,9 +83,7 @@ class Ask(Panel):
         about = self.visible(self._about(), lambda s: s.chosen, "chosen")
         asked = w.Box([self.results, about]).add_class("dl-asked")
         self.part(lambda: (asked.add_class if s.chosen else asked.remove_class)("dl-with-image"), "chosen")
-        scores = Fold(
-            "Scores", self.plot("dl-scores", lambda s: s.answers and scores_figure(s.answers) or None, "answers")
-        )
+        scores = Fold("Scores", self.plot("dl-scores", lambda s: scores_figure(s.answers), needs="answers"))
         return [search, asked, row(scores), scores.content]
 
     def start(self, *first) -> None:
@@ -97,40 +96,31 @@ class Ask(Panel):
     def ask(
         self,
         text: str,  # query in any language
+        language: str = "",  # ISO 639; empty: detect
     ) -> "Ask":  # the panel itself, to be displayed
         "Search as if the query had been typed"
-        self._ask(text, "")
+        self.state.ask(text, language, filters={facet: choice.value for facet, choice in self.filters.items()})
         return self
 
 # %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #fcd72e0e
 @patch
 def _search(self: Ask):
     s = self.state
-    query = self.search_row(
-        QueryRow(),
-        self._ask,
+    self.query = self.search_row(
+        "Describe an image in any language",
+        self.ask,
         lambda s: sorted(s.workbench.languages, key=lambda code: code not in s.workbench.main.languages),
         "available",
         "answers",
         hint=lambda s: s.listen(s.text, s.now.language),
-        listen=self._listen,
+        listen=lambda text, language: setattr(self.query.box, "hint", s.listen(text, language)),
         examples=s.workbench.queries,
     )
-    self.query = query
     parts = [Fold("Models", self._models()), *self._filters(), self._history(), self._show()]
     self.links = prose("", "dl-export")
     export = button("Export", self.export_results, "Download as a page and as a table", css_class="dl-save")
-    return section("", query, row(*parts, export, self.links), *[part.content for part in parts], css_class="dl-asking")
-
-
-@patch
-def _listen(self: Ask, text: str, language: str) -> None:
-    self.query.box.hint = self.state.listen(text, language)
-
-
-@patch
-def _ask(self: Ask, text: str, language: str) -> None:
-    self.state.ask(text, language, filters={facet: choice.value for facet, choice in self.filters.items()})
+    content = [part.content for part in parts]
+    return section("", self.query, row(*parts, export, self.links), *content, css_class="dl-asking")
 
 
 @patch
@@ -172,7 +162,7 @@ def _filter(self: Ask) -> None:
     if now.text or now.picture:
         self.state.ask(now.text, now.language, now.picture, filters)
 
-
+# %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #bdf75a38
 @patch
 def _show_filters(self: Ask) -> None:
     filters = dict(self.state.now.filters)
@@ -183,9 +173,12 @@ def _show_filters(self: Ask) -> None:
 @patch
 def _history(self: Ask) -> Fold:
     s = self.state
-    self.history = self.dropdown("History", "position", _requests, "history", css_class="dl-history", act=s.go)
-    undo = button("Undo", s.undo, "Previous query", css_class="dl-undo")
-    return Fold("History", self.history, undo, button("Redo", s.redo, "Next query", css_class="dl-redo"))
+    return Fold(
+        "History",
+        self.dropdown("History", "position", _requests, "history", css_class="dl-history", act=s.go),
+        button("Undo", s.undo, "Previous query", css_class="dl-undo"),
+        button("Redo", s.redo, "Next query", css_class="dl-redo"),
+    )
 
 
 def _requests(s: AskState) -> list[tuple[str, int]]:
@@ -197,11 +190,11 @@ def _requests(s: AskState) -> list[tuple[str, int]]:
 def _show(self: Ask) -> Fold:
     s = self.state
     sizes = [(f"{n} images", n) for n in sorted({6, 12, 24, 48, s.k})]
-    self.size = self.control(choose("Show", sizes, "dl-k"), "k")
-    self.on_user(self.size, lambda _: s.repeat())
+    size = self.control(choose("Show", sizes, "dl-k"), "k")
+    self.on_user(size, lambda _: s.repeat())
     self.captions = w.ToggleButton(description="Captions", tooltip="Show the captions of all images")
     self.on_user(self.captions, lambda _: self._show_answers())
-    return Fold("Show", self.size, self.captions.add_class("dl-captions"))
+    return Fold("Show", size, self.captions.add_class("dl-captions"))
 
 # %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #bcfa4b28
 @patch
@@ -240,36 +233,34 @@ def _show_answer(self: Ask, name: str) -> None:
 @patch
 def _about(self: Ask) -> w.VBox:
     s = self.state
-    self.picture = self.text("dl-picture", _picture_html, "chosen")
     self.nearest = prose("", "dl-nearest")
     self.part(self._clear, "chosen", "position", "history")
-    find = self.task(
-        "Nearest captions",
-        lambda report: s.nearest(report=report),
-        self._show_nearest,
-        tooltip="In every language",
-        css_class="dl-near",
-    )
-    self.find_nearest = find
     actions = row(
         button("Find similar images", lambda: s.like(s.chosen), css_class="dl-like"),
-        find,
+        self.task(
+            "Nearest captions",
+            lambda report: s.nearest(report=report),
+            self._show_nearest,
+            tooltip="In every language",
+            css_class="dl-near",
+        ),
         button("Close", lambda: s.choose(""), "Show all results again", css_class="dl-close"),
     )
-    self.ranks = self.plot("dl-ranks", lambda s: ranks_figure(s.answers) if s.chosen else None, "chosen", "answers")
-    both = columns([self.picture, actions, self.nearest], [self.ranks, *self._why()])
-    return section("Selected image", both, css_class="dl-about")
+    picture = self.text("dl-picture", _picture_html, needs="chosen")
+    ranks = self.plot("dl-ranks", lambda s: ranks_figure(s.answers), "answers", needs="chosen")
+    return section(
+        "Selected image", columns([picture, actions, self.nearest], [ranks, *self._why()]), css_class="dl-about"
+    )
 
 
 @patch
 def _why(self: Ask) -> list[w.Widget]:
     "Contributions of words and image regions"
     s = self.state
-    model = choose("Model", (), "dl-of")
-    self.part(lambda: offer(model, list(s.answers) or [s.workbench.main.name]), "answers")
+    model = self.choice("Model", lambda s: list(s.answers) or [s.workbench.main.name], "answers", css_class="dl-of")
     words = choose("Words", WORD_METHODS, "dl-way")
     regions = choose("Image regions", s.region_methods(), "dl-places")
-    self.explain = self.task(
+    explain = self.task(
         "Why this image?",
         lambda report: s.why(model.value, words.value, regions.value),
         self._show_explanation,
@@ -277,9 +268,9 @@ def _why(self: Ask) -> list[w.Widget]:
         css_class="dl-why",
     )
     self.summary = prose("", "dl-said")
-    self.words = self.plot("dl-words", lambda s: None)
+    self.words = Plot("dl-words")
     self.spots = prose("", "dl-spots")
-    return [row(self.explain, model, words, regions), self.summary, self.words, self.spots]
+    return [row(explain, model, words, regions), self.summary, self.words, self.spots]
 
 
 @patch
@@ -298,31 +289,23 @@ def _show_explanation(self: Ask, explanation: tuple | None) -> None:
         self.summary.value = f'<div class="dl-note">{score_summary(words)}</div>'
         self.spots.value = places_html(wb.large_picture(id), regions, wb.alt(id))
 
-
+# %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #71c756d4
 @patch
 def _show_nearest(self: Ask, nearest) -> None:
     if nearest is not None:
         texts = [tagged(text, language) for text, language in zip(nearest.caption, nearest.language)]
         marks = ["✓ of this image" if correct else "" for correct in nearest.correct]
-        table = table_html(
-            nearest.assign(caption=texts, correct=marks).rename(columns=dict(correct="")), raw=["caption"]
-        )
+        shown = nearest.assign(caption=texts, correct=marks).rename(columns=dict(correct=""))
         note = '<div class="dl-note">Nearest caption in each language, among all captions of the split:</div>'
-        self.nearest.value = note + table
+        self.nearest.value = note + table_html(shown, raw=["caption"])
 
 
 def _picture_html(s: AskState) -> str:
     "The selected image with its id and captions"
     wb, id = s.workbench, s.chosen
-    if not id:
-        return ""
     image = f'<img class="dl-large" src="{wb.address(id)}" alt="{html.escape(wb.alt(id))}">'
-    captions = "".join(
-        f'<li><span class="dl-soft">{c.language}</span> {tagged(c.text, c.language)}</li>'
-        for c in wb.captions(id, origin="human")
-    )
-    told = f"<details open><summary>Captions</summary><ul>{captions}</ul></details>" if captions else ""
-    return f'{image}<div class="dl-note">{html.escape(id)}</div>{told}'
+    captions = captions_html(wb.captions(id, origin="human"), "Captions", is_open=True)
+    return f'{image}<div class="dl-note">{html.escape(id)}</div>{captions}'
 
 # %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #8fa2f7d7
 @patch
@@ -330,11 +313,11 @@ def export_results(self: Ask) -> None:
     "Offer the results as a page and as a table"
     page = self.state.to_page()
     if page is not None:
-        files = {"result.html": ("text/html", page), "result.csv": ("text/csv;charset=utf-8", self.state.to_csv())}
-        links = []
-        for name, (kind, data) in files.items():
-            source = f"data:{kind};base64,{base64.b64encode(data).decode()}"
-            links.append(f'<a download="{name}" href="{source}">{name}</a>')
+        files = (("result.html", "text/html", page), ("result.csv", "text/csv;charset=utf-8", self.state.to_csv()))
+        links = [
+            f'<a download="{name}" href="data:{kind};base64,{base64.b64encode(data).decode()}">{name}</a>'
+            for name, kind, data in files
+        ]
         self.links.value = f'<div class="dl-note">Download: {" · ".join(links)}</div>'
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from ..theme import COLOURS, INK, SYMBOLS, empty_figure, figure, language_name
+from ..theme import COLOURS, INK, SYMBOLS, capitalized, empty_figure, figure, language_name
 
 # %% ../../../nbs/09_explore/5_comparison/20_figures.ipynb #b0737bad
 def metric_name(
@@ -37,11 +37,6 @@ def looks(
     "The colour and the symbol of each run"
     return {name: dict(color=COLOURS[i % 12], symbol=SYMBOLS[i % 12]) for i, name in enumerate(names)}
 
-
-def _capitalized(text: str) -> str:
-    "A text with its first letter in upper case and the others unchanged"
-    return text[:1].upper() + text[1:]
-
 # %% ../../../nbs/09_explore/5_comparison/20_figures.ipynb #9b2084e5
 def recall_figure(
     table: pd.DataFrame,  # a row per language, a column per run
@@ -49,12 +44,12 @@ def recall_figure(
 ) -> go.Figure:
     "A metric of all runs and languages"
     if not len(table):
-        return empty_figure("Nothing evaluated yet.")
+        return empty_figure("Press Evaluate: some seconds per run and language.")
     scale, unit = (100, " (%)") if in_percent(metric) else (1, "")
     rows = table.iloc[::-1]
     languages = [language_name(code) for code in rows.index]
     fig = figure(
-        title=f"{_capitalized(metric_name(metric))} per language",
+        title=f"{capitalized(metric_name(metric))} per language",
         x=metric_name(metric) + unit,
         height=150 + 34 * len(rows),
         margin_t=96,
@@ -152,7 +147,7 @@ def curve_figure(
     if not len(rows):
         return empty_figure("None of these runs logged this.")
     label = logged_name(name)
-    fig = figure(title=_capitalized(label), x="optimizer step, all stages", y=label, height=340)
+    fig = figure(title=capitalized(label), x="optimizer step, all stages", y=label, height=340)
     look = looks(names or list(dict.fromkeys(rows["run"])))
     for (run, stage), curve in rows.groupby(["run", "stage"], sort=False):
         begin, colour = curve["step"].min(), look[run]["color"]
@@ -176,7 +171,6 @@ def gap_figure(
     gaps: pd.DataFrame,  # from `MethodComparison.rank_gaps`
     first: str,  # name of the first run
     second: str,  # name of the second run
-    chosen: tuple[int, int] | None = None,  # ranks of a query to mark
 ) -> go.Figure:
     "Ranks in both runs, on logarithmic axes"
     if not len(gaps):
@@ -205,7 +199,4 @@ def gap_figure(
         customdata=counts["n"],
         hovertemplate=f"{first}: rank %{{x}}<br>{second}: rank %{{y}}<br>%{{customdata}} captions<extra></extra>",
     )
-    if chosen:
-        ring = dict(symbol="circle-open", size=22, color=COLOURS[1], line=dict(width=3))
-        fig.add_scatter(x=[chosen[0]], y=[chosen[1]], mode="markers", marker=ring, hoverinfo="skip")
     return fig

@@ -19,8 +19,8 @@ from ...corpora.languages import direction
 from ...evaluation.retrieval import METRICS, shown_value
 from . import figures as f
 from .state import KINDS, MAX_RUNS, CompareState
-from ..controls import Toggles, button, choose, language_options, row, section
-from ..panel import Panel, offer
+from ..controls import Toggles, button, choose, language_options, picture_items, row, section
+from ..panel import Panel
 from ..theme import language_name, table_html, tagged
 
 # %% ../../../nbs/09_explore/5_comparison/30_panel.ipynb #5ba976b5
@@ -94,8 +94,9 @@ class Compare(Panel):
     state_class = CompareState
 
     def sections(self):
-        parts = self._runs, self._settings, self._training, self._recall, self._pair, self._queries
-        return [part() for part in parts]
+        settings = self.text("dl-settings", _settings_html, "chosen", "runs", static=True)
+        parts = self._training, self._recall, self._pair, self._queries
+        return [self._runs(), section("Settings that differ", settings), *(part() for part in parts)]
 
     def start(self, *folders) -> None:
         "Add folders of runs"
@@ -111,11 +112,11 @@ def _runs(self: Compare):
     self.on_user(self.chosen, lambda names: s.choose(*sorted(names, key=self._place)))
     placeholder = "Folder of a run, or of several runs"
     self.folder = w.Text(placeholder=placeholder, continuous_update=False).add_class("dl-folder")
-    self.add = button("Add", self._add_folder, "Add the runs of this folder", css_class="dl-add")
+    add = button("Add", self._add_folder, "Add the runs of this folder", css_class="dl-add")
     refresh = button("Refresh", s.refresh, "Read the lab's runs again", css_class="dl-refresh")
-    self.facts = self.text("dl-facts", _facts_html, "chosen", "runs")
-    controls = row(self.folder, self.add, refresh)
-    return section("Runs", self.chosen, controls, self.facts, note=RUNS_NOTE)
+    choose_one = '<p role="status">Choose at least one run.</p>'
+    facts = self.text("dl-facts", lambda s: table_html(s.facts(), digits=1), "runs", needs="chosen", empty=choose_one)
+    return section("Runs", self.chosen, row(self.folder, add, refresh), facts, note=RUNS_NOTE)
 
 
 @patch
@@ -131,16 +132,6 @@ def _add_folder(self: Compare) -> None:
         self.folder.value = ""
 
 
-def _facts_html(s: CompareState) -> str:
-    return table_html(s.facts(), digits=1) if s.chosen else '<p role="status">Choose at least one run.</p>'
-
-
-@patch
-def _settings(self: Compare):
-    self.settings = self.text("dl-settings", _settings_html, "chosen", "runs", static=True)
-    return section("Settings that differ", self.settings)
-
-
 def _settings_html(s: CompareState) -> str:
     if len(s.chosen) < 2:
         return '<p class="dl-soft">Choose a second run to see which settings differ.</p>'
@@ -152,11 +143,10 @@ def _settings_html(s: CompareState) -> str:
 @patch
 def _training(self: Compare):
     on = "chosen", "runs"
-    self.logged = self.dropdown("Quantity", "quantity", _quantities, *on, css_class="dl-logged")
-    windows = [("single rows", 1), ("5 rows", 5), ("20 rows", 20)]
-    self.window = self.control(choose("Mean over", windows), "window")
-    self.curve = self.plot("dl-curves", _curve, *on, "quantity", "window")
-    return section("Training", row(self.logged, self.window), self.curve, note=CURVES_NOTE)
+    logged = self.dropdown("Quantity", "quantity", _quantities, *on, css_class="dl-logged")
+    window = self.control(choose("Mean over", [("single rows", 1), ("5 rows", 5), ("20 rows", 20)]), "window")
+    curve = self.plot("dl-curves", _curve, *on, "quantity", "window")
+    return section("Training", row(logged, window), curve, note=CURVES_NOTE)
 
 
 def _quantities(s: CompareState) -> list[tuple[str, str]]:
@@ -174,53 +164,39 @@ EVALUATED = "chosen", "evaluated", "metric", "n_pictures"  # traits that tables 
 def _recall(self: Compare):
     s = self.state
     metrics = [(f.metric_name(metric), metric) for metric in METRICS]
-    self.metric = self.control(choose("Metric", metrics, "dl-metric"), "metric")
-    self.languages = choose("Languages", [("all", "")], "dl-languages")
-    self.part(self._offer_languages, "n_pictures")
-    self.n_images = self.dropdown("Captions of", "n_pictures", _sizes, "n_pictures", css_class="dl-n-images")
-    self.evaluate = self.task(
+    metric = self.control(choose("Metric", metrics, "dl-metric"), "metric")
+    languages = choose("Languages", [("all", ""), *language_options(s.workbench.languages)], "dl-languages")
+    n_images = self.dropdown("Captions of", "n_pictures", _sizes, "n_pictures", css_class="dl-n-images")
+    evaluate = self.task(
         "Evaluate",
-        lambda report: s.evaluate([self.languages.value] if self.languages.value else None, report),
+        lambda report: s.evaluate([languages.value] if languages.value else None, report),
         tooltip="Evaluate where results are missing",
         primary=True,
         css_class="dl-evaluate",
     )
-    self.recall = self.plot("dl-recall", _recall_figure, *EVALUATED)
-    self.table = self.text("dl-table", _recall_table, *EVALUATED, static=True)
-    controls = row(self.metric, self.languages, self.n_images, self.evaluate)
-    return section("Recall per language", controls, self.recall, self.table)
-
-
-@patch
-def _offer_languages(self: Compare) -> None:
-    bench = self.state.workbench
-    offer(self.languages, [("all", ""), *language_options(bench.languages)])
-
-
-def _sizes(s: CompareState) -> list[tuple[str, int]]:
-    n = s.n_pictures
-    return N_IMAGES if n in dict(N_IMAGES).values() else [*N_IMAGES, (f"{n:,} images", n)]
-
-
-def _recall_figure(s: CompareState) -> go.Figure | str:
-    table = s.table()
-    return f.recall_figure(table, s.metric) if len(table) else "Press Evaluate: some seconds per run and language."
+    recall = self.plot("dl-recall", lambda s: f.recall_figure(s.table(), s.metric), *EVALUATED)
+    table = self.text("dl-table", _recall_table, *EVALUATED, static=True)
+    return section("Recall per language", row(metric, languages, n_images, evaluate), recall, table)
 
 
 def _recall_table(s: CompareState) -> str:
     table = s.table()
     return recall_table(table, s.metric) if len(table) else ""
 
+
+def _sizes(s: CompareState) -> list[tuple[str, int]]:
+    n = s.n_pictures
+    return N_IMAGES if n in dict(N_IMAGES).values() else [*N_IMAGES, (f"{n:,} images", n)]
+
 # %% ../../../nbs/09_explore/5_comparison/30_panel.ipynb #8c8c02dc
 @patch
 def _pair(self: Compare):
-    self.first = self.dropdown("First", "first", lambda s: s.chosen, "chosen", css_class="dl-first")
-    self.second = self.dropdown("Second", "second", lambda s: s.chosen, "chosen", css_class="dl-second")
+    first = self.dropdown("First", "first", lambda s: s.chosen, "chosen", css_class="dl-first")
+    second = self.dropdown("Second", "second", lambda s: s.chosen, "chosen", css_class="dl-second")
     on = *EVALUATED, "first", "second"
     differences = self.plot("dl-differences", _difference_figure, *on)
-    self.differences_table = self.text("dl-differences-table", _difference_table, *on, static=True)
-    controls = row(self.first, self.second)
-    return section("Two runs", controls, differences, self.differences_table, note=PAIR_NOTE)
+    table = self.text("dl-differences-table", _difference_table, *on, static=True)
+    return section("Two runs", row(first, second), differences, table, note=PAIR_NOTE)
 
 
 def _difference_figure(s: CompareState) -> go.Figure | str:
@@ -239,17 +215,14 @@ LISTED = "evaluated", "first", "second", "language", "kind", "n_pictures"  # tra
 
 @patch
 def _queries(self: Compare):
-    self.language = self.dropdown(
+    language = self.dropdown(
         "Language", "language", lambda s: language_options(s.languages()), *LISTED, css_class="dl-language"
     )
     tooltips = ["right: the target image is ranked first"] * len(KINDS)
     kinds = w.ToggleButtons(options=KINDS, tooltips=tooltips).add_class("dl-kinds")
-    self.kinds = self.control(kinds, "kind", _kinds, *LISTED)
-    self.gaps = self.plot("dl-gaps", _gap_figure, *LISTED)
     self.previous_page = button("Previous", partial(self._turn_page, -1), "Previous queries")
     self.next_page = button("Next", partial(self._turn_page, 1), "Next queries", css_class="dl-next")
-    self.page = self.text("dl-page", self._page_html, *LISTED, "query")
-    self.queries = self.grid(
+    queries = self.grid(
         "queries with their target images",
         _page,
         *LISTED,
@@ -258,15 +231,14 @@ def _queries(self: Compare):
         size=112,
         css_class="dl-queries",
     )
-    self.queries.show_captions = True
-    self.query_text = self.text("dl-query", _query_html, *LISTED, "query")
+    queries.show_captions = True
     return section(
         "Ranks of queries",
-        row(self.language, self.kinds),
-        self.gaps,
-        row(self.previous_page, self.page, self.next_page),
-        self.queries,
-        self.query_text,
+        row(language, self.control(kinds, "kind", _kinds, *LISTED)),
+        self.plot("dl-gaps", _gap_figure, *LISTED),
+        row(self.previous_page, self.text("dl-page", self._page_html, *LISTED, "query"), self.next_page),
+        queries,
+        self.text("dl-query", _query_html, *LISTED, "query"),
         row(self._hits("first"), self._hits("second"), css_class="dl-pair"),
         note=QUERIES_NOTE,
     )
@@ -287,7 +259,7 @@ def _gap_figure(s: CompareState) -> go.Figure | str:
 def _select(self: Compare, position: str) -> None:
     self.state.query = int(position)
 
-
+# %% ../../../nbs/09_explore/5_comparison/30_panel.ipynb #6f132906
 @patch
 def _turn_page(self: Compare, by: int) -> None:
     s = self.state
@@ -311,17 +283,17 @@ def _page(s: CompareState) -> dict:
     side = direction(s.language) if s.language else "ltr"
     items = []
     for i, query in enumerate(s.queries()[start : start + PAGE_SIZE].itertuples(), start):
-        src, alt = s.image(query.visual_id)
         caption = dict(text=query.text, language=s.language, direction=side)
-        label = f"{query.first:,} | {query.second:,}"
-        items.append(dict(id=str(i), src=src, alt=alt, label=label, captions=[caption]))
+        image = dict(src=s.workbench.address(query.visual_id), alt=s.workbench.alt(query.visual_id))
+        items.append(dict(id=str(i), label=f"{query.first:,} | {query.second:,}", captions=[caption]) | image)
     return dict(items=items, rtl=side == "rtl", selected=str(s.query))
 
-
+# %% ../../../nbs/09_explore/5_comparison/30_panel.ipynb #fe8d28d2
 def _query_html(s: CompareState) -> str:
-    query = s.selected(8)
-    text = tagged(query.text, query.language) if query else ""
-    return f'<p class="dl-query-text" role="status" aria-live="polite">{text}</p>' if query else ""
+    query = s.selected()
+    if query is None:
+        return ""
+    return f'<p class="dl-query-text" role="status" aria-live="polite">{tagged(query.text, query.language)}</p>'
 
 
 @patch
@@ -334,19 +306,18 @@ def _hits(self: Compare, which: str) -> w.VBox:
 
 
 def _head_html(which: str, s: CompareState) -> str:
-    query = s.selected(8)
+    query = s.selected()
     run = getattr(s, which)
-    target = f'<span class="dl-soft">target image at rank {query.ranks[run]:,}</span>' if query else ""
-    return f"<b>{html.escape(run)}</b> {target}" if query else ""
+    rank = f'<span class="dl-soft">target image at rank {query.ranks[run]:,}</span>' if query else ""
+    return f"<b>{html.escape(run)}</b> {rank}" if query else ""
 
 
 def _found(which: str, s: CompareState) -> dict:
     "Hits of a run, the target image marked"
-    query = s.selected(8)
-    items = []
-    for rank, (visual_id, score) in enumerate(query.hits[getattr(s, which)], 1) if query else ():
-        src, alt = s.image(visual_id)
-        is_target = visual_id == query.visual_id
-        label = "target" if is_target else ""
-        items.append(dict(id=visual_id, src=src, alt=alt, rank=rank, score=float(score), label=label, marked=is_target))
-    return dict(items=items, rtl=query is not None and direction(query.language) == "rtl")
+    query = s.selected()
+    if query is None:
+        return dict(items=[])
+    items = picture_items(s.workbench, query.hits[getattr(s, which)], query.visual_id)
+    for item in items:
+        item["label"] = "target" if item["marked"] else ""
+    return dict(items=items, rtl=direction(query.language) == "rtl")

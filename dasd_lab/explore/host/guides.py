@@ -59,8 +59,7 @@ def copy_notebook(
 
 def guides_folder() -> Path:
     "The folder with the working copy of the guides, brought up to date"
-    shipped = shipped_folder() / "nbs"
     folder = lab_home() / GUIDES
-    for path in sorted((shipped / "guides").glob("*.ipynb")):
-        copy_notebook(path, folder / path.relative_to(shipped))
+    for path in sorted((shipped_folder() / "nbs/guides").glob("*.ipynb")):
+        copy_notebook(path, folder / "guides" / path.name)
     return folder

@@ -33,12 +33,8 @@ def lab_arguments(
     screen: bool = True,  # a browser can be opened
 ) -> list[str]:
     "The arguments of JupyterLab"
-    start = ""
-    for path in (notebooks / WORKBENCH, notebooks / "guides"):
-        if path.exists():
-            start = f"/{path.relative_to(notebooks).as_posix()}"
-            break
-    words = [
+    start = next((f"/{path}" for path in (WORKBENCH, "guides") if (notebooks / path).exists()), "")
+    return [
         "--ServerApp.ip=127.0.0.1",
         f"--ServerApp.root_dir={notebooks}",
         "--ServerApp.log_level=ERROR",
@@ -50,12 +46,10 @@ def lab_arguments(
         "--LabApp.check_for_updates_class=jupyterlab.handlers.announcements.NeverCheckForUpdate",
         "--LabApp.extension_manager=readonly",
         "--LanguageServerManager.autodetect=False",  # no lines about servers that are not installed
+        *(["--allow-root"] if root else []),
+        *([] if screen else ["--no-browser"]),
+        *extra,
     ]
-    if root:
-        words.append("--allow-root")
-    if not screen:
-        words.append("--no-browser")
-    return [*words, *extra]
 
 
 def greeting(
@@ -83,7 +77,7 @@ class LabServer(ServerApp):
         answer_ctrl_c(signal.default_int_handler)
         super().init_signal()
 
-
+# %% ../../../nbs/09_explore/9_host/60_lab.ipynb #4aed1323
 class Lab(LabApp):
     "JupyterLab on `LabServer`"
 

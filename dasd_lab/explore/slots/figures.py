@@ -18,6 +18,7 @@ from torch import Tensor
 
 from dasd_lab.explore.theme import (
     SEQUENTIAL,
+    capitalized,
     colour_bar,
     colour_map,
     dressed,
@@ -40,8 +41,7 @@ def slot_picture(
 ) -> Image.Image:
     "A greyscale image with a colour for each region"
     pixels = max(1, min(picture.size) // heat.shape[0])
-    fields = np.kron(np.asarray(heat), np.ones((pixels, pixels)))
-    return overlay(picture, fields, top=top)
+    return overlay(picture, np.kron(np.asarray(heat), np.ones((pixels, pixels))), top=top)
 
 
 def _region_shares(heat: Tensor) -> str:  # of [h, w]
@@ -62,10 +62,8 @@ def describe_map(
     name = reading.names[slot]
     if reading.heat is None:
         return f"{name}: {reading.blind}"
-    text = f"{name}: {_region_shares(reading.heat[slot])}; {reading.whole[slot].sum():.0%} on the whole image"
-    if reading.others is not None:
-        text += f", {reading.others[slot]:.0%} on the slots"
-    return text
+    others = "" if reading.others is None else f", {reading.others[slot]:.0%} on the slots"
+    return f"{name}: {_region_shares(reading.heat[slot])}; {reading.whole[slot].sum():.0%} on the whole image{others}"
 
 # %% ../../../nbs/09_explore/6_slots/20_figures.ipynb #1159a506
 def slot_cards(
@@ -78,12 +76,12 @@ def slot_cards(
     pictures = [picture] * len(reading.names)
     if reading.heat is not None:
         pictures = [slot_picture(picture, heat, float(reading.heat.max())) for heat in reading.heat]
-    cards = []
-    for k, (name, shown) in enumerate(zip(reading.names, pictures)):
-        card = dict(id=str(k), label=name, src=picture_address(shown), alt=f"{describe_map(reading, k)}. {alt}")
-        if matches is not None:
-            card |= dict(score=float(matches.slots[0, k]), marked=k == matches.best[0])
-        cards.append(card)
+    cards = [
+        dict(id=str(k), label=name, src=picture_address(shown), alt=f"{describe_map(reading, k)}. {alt}")
+        for k, (name, shown) in enumerate(zip(reading.names, pictures))
+    ]
+    for k, card in enumerate(cards) if matches else ():
+        card |= dict(score=float(matches.slots[0, k]), marked=k == matches.best[0])
     return cards
 
 # %% ../../../nbs/09_explore/6_slots/20_figures.ipynb #e88004f4
@@ -113,7 +111,7 @@ def map_figure(
 ) -> go.Figure:
     "Attention of one slot over the central square of an image"
     if reading.heat is None:
-        return empty_figure(html.escape(f"{reading.blind[:1].upper()}{reading.blind[1:]}."))
+        return empty_figure(html.escape(f"{capitalized(reading.blind)}."))
     heat = reading.heat[slot]
     h, w = heat.shape
     width, height = (h / min(picture.size) * pixels for pixels in picture.size)  # of the image, in cells
@@ -180,15 +178,15 @@ def scores_html(
 ) -> str:
     "A table of similarities and the score"
     best = matches.best[0]
-    rows = [("whole image", float(matches.whole[0]), f"× {matches.beta:g}")]
-    for k, name in enumerate(reading.names):
-        similarity = float(matches.slots[0, k])
-        if k == best:
-            best_name = f'<b class="dl-best" aria-current="true">{name} · fits best</b>'
-            rows.append((best_name, similarity, f"× {1 - matches.beta:.2g}"))
-        elif len(reading.names) <= MAX_VIEWS:
-            rows.append((name, similarity, ""))
-    rows.append(("score", float(matches.score[0]), ""))
+    best_name = f'<b class="dl-best" aria-current="true">{reading.names[best]} · fits best</b>'
+    similarities = zip(reading.names, matches.slots[0].tolist())
+    slots = [(name, similarity, "") for name, similarity in similarities]
+    slots[best] = (best_name, slots[best][1], f"× {1 - matches.beta:.2g}")
+    rows = [
+        ("whole image", float(matches.whole[0]), f"× {matches.beta:g}"),
+        *(slots if len(slots) <= MAX_VIEWS else slots[best : best + 1]),
+        ("score", float(matches.score[0]), ""),
+    ]
     table = pd.DataFrame(rows, columns=["query and", "similarity", "weight in the score"])
     return table_html(table, raw=["query and"], css_class="dl-slot-scores")
 
@@ -253,18 +251,13 @@ def describe_wins(
     "Summary of `wins_figure`"
     n_captions = len(wins.captions)
     largest = wins.winners.bincount(minlength=wins.n_slots).max().item() / n_captions
-    text = (
+    same = "Captions of one image in two languages have the same best slot in {:.0%} of the pairs "
+    same += "({:.0%} if the image had no influence)."
+    return (
         f"{n_captions:,} captions; the most frequent slot is best for {largest:.0%} of them "
         f"({1 / wins.n_slots:.0%} if all slots were equally frequent). "
-        f"The best slot leads the second by {wins.lead.mean():.3f} on average."
-    )
-    if wins.agreement is not None:
-        observed, expected = wins.agreement
-        text += (
-            f" Captions of one image in two languages have the same best slot in {observed:.0%} of the pairs "
-            f"({expected:.0%} if the image had no influence)."
-        )
-    return text
+        f"The best slot leads the second by {wins.lead.mean():.3f} on average. "
+    ) + (same.format(*wins.agreement) if wins.agreement else "")
 
 # %% ../../../nbs/09_explore/6_slots/20_figures.ipynb #87f4c909
 def nearest_html(

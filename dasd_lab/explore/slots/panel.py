@@ -13,8 +13,8 @@ from fastcore.basics import patch
 
 from ...corpora.languages import direction
 from dasd_lab.explore.controls import (
-    QueryRow,
     button,
+    captions_html,
     choose,
     columns,
     language_options,
@@ -23,10 +23,10 @@ from dasd_lab.explore.controls import (
     section,
     status_html,
 )
-from ..panel import Panel, offer
+from ..panel import Panel
 from . import figures as f
 from .state import SlotsState
-from ..theme import picture_address, tagged
+from ..theme import capitalized, picture_address, tagged
 
 # %% ../../../nbs/09_explore/6_slots/30_panel.ipynb #a69c9115
 LEAD = (
@@ -63,12 +63,11 @@ class Slots(Panel):
     address_traits = ("text",)
 
     def sections(self):
-        self.search = self._search()
-        several = [self._image(), self._attention(), self._cosines(), self._wins(), self._nearest()]
-        self.details = w.VBox(several)
-        self.visible(self.search, lambda s: s.model, "model")
-        self.visible(self.details, lambda s: s.reading is not None and s.model, "reading", "model")
-        return [self.search, self.details]
+        details = w.VBox([self._image(), self._attention(), self._cosines(), self._wins(), self._nearest()])
+        return [
+            self.visible(self._search(), lambda s: s.model, "model"),
+            self.visible(details.add_class("dl-details"), lambda s: s.reading and s.model, "reading", "model"),
+        ]
 
     def start(self, *first) -> None:
         "A query, else a random caption"
@@ -82,49 +81,49 @@ class Slots(Panel):
 @patch
 def _search(self: Slots):
     s = self.state
-    self.query = QueryRow()
-    self.model = self.dropdown("Model", "model", lambda s: s.available, "available", css_class="dl-model")
-    self.drawn = 0  # number of drawn captions, the next random seed
-    self.results = self.grid("search results", _hits, "hits", "chosen", "matches", clicked=s.choose, size=88)
-    return section(
-        "",
-        row(self.model),
-        self.search_row(
-            self.query,
-            s.ask,
-            lambda s: s.source.languages if s.model else (),
-            "model",
-            "matches",
-            hint=SlotsState.understood,
-            listen=s.listen,
-            examples=s.workbench.queries,
-        ),
-        row(button("Draw a caption", self.draw, "Search with a random caption", css_class="dl-draw")),
-        self.results,
-        css_class="dl-asking",
+    self.query = self.search_row(
+        "Describe an image in any language",
+        s.ask,
+        lambda s: s.source.languages if s.model else (),
+        "model",
+        "matches",
+        hint=SlotsState.understood,
+        listen=s.listen,
+        examples=s.workbench.queries,
     )
+    results = self.grid(
+        "search results", _hits, "hits", "chosen", "matches", clicked=s.choose, size=88, css_class="dl-hits"
+    )
+    return section("", row(self.model_choice()), self.query, row(self.draw_button()), results, css_class="dl-asking")
 
 
 def _hits(s: SlotsState) -> dict:
     rtl = s.matches is not None and direction(s.matches.query.language) == "rtl"
     return dict(items=picture_items(s.workbench, s.hits), selected=s.chosen, rtl=rtl)
 
-
-@patch
-def draw(self: Slots) -> None:
-    "Search with a random caption"
-    self.drawn += 1
-    self.state.draw(self.drawn)
-
 # %% ../../../nbs/09_explore/6_slots/30_panel.ipynb #fd6996d7
 @patch
 def _image(self: Slots):
-    self.picture = self.text("dl-picture", self._picture_html, "reading", "hits", static=True)
-    self.cards = self.grid("slots of the image", _cards, "reading", "matches", "selected_slot", clicked=self._slot)
-    self.scores = self.text("dl-scores", _scores_html, "matches", "reading")
-    self.static.append(self.cards)
+    cards = self.grid(
+        "slots of the image",
+        _cards,
+        "reading",
+        "matches",
+        "selected_slot",
+        clicked=self._slot,
+        css_class="dl-cards",
+        static=True,
+    )
+    picture = self.text("dl-picture", _picture_html, "hits", needs="reading", static=True)
+    scores = self.text(
+        "dl-scores",
+        lambda s: s.reading and f.scores_html(s.matches, s.reading),
+        "reading",
+        needs="matches",
+        empty='<p class="dl-note">No query.</p>',
+    )
     note = "Click a slot to enlarge it. The marked slot fits the query best."
-    return section("Image and slots", columns([self.picture], [self.cards, self.scores]), note=note)
+    return section("Image and slots", columns([picture], [cards, scores]), note=note)
 
 
 @patch
@@ -135,20 +134,12 @@ def _slot(self: Slots, card: str) -> None:
 def _cards(s: SlotsState) -> dict:
     if s.reading is None:
         return {}
-    picture = s.picture().resize((160, 160))
-    cards = f.slot_cards(s.reading, picture, s.workbench.alt(s.chosen), s.matches)
+    cards = f.slot_cards(s.reading, s.picture().resize((160, 160)), s.workbench.alt(s.chosen), s.matches)
     return dict(items=cards, selected=str(s.slot))
 
 
-def _scores_html(s: SlotsState) -> str:
-    return f.scores_html(s.matches, s.reading) if s.matches and s.reading else '<p class="dl-note">No query.</p>'
-
-
-@patch
-def _picture_html(self: Slots, s: SlotsState) -> str:
+def _picture_html(s: SlotsState) -> str:
     "The image, its description, and its captions"
-    if s.reading is None:
-        return ""
     found = not s.hits or s.chosen in dict(s.hits)
     note = html.escape(s.chosen) + ("" if found else " · not among the search results")
     alt = html.escape(s.workbench.alt(s.chosen))
@@ -157,90 +148,82 @@ def _picture_html(self: Slots, s: SlotsState) -> str:
     described = s.reading.description in s.source.gallery.descriptions
     label = f"Description{by}" if described else "No description; the model reads instead"
     description = tagged(s.reading.description, s.source.method.backbone.source_language)
-    return f"{image}<p><b>{label}</b><br>{description}</p>{self._captions_html()}"
-
-
-@patch
-def _captions_html(self: Slots) -> str:
-    s = self.state
     captions = [c for c in s.workbench.captions(s.chosen) if c.origin != "mllm" and c.language in s.source.languages]
-    items = [f'<li><span class="dl-soft">{c.language}</span> {tagged(c.text, c.language)}</li>' for c in captions]
-    summary = "<summary>Captions, which the model does not read</summary>"
-    return f"<details>{summary}<ul>{''.join(items)}</ul></details>" if items else ""
+    listed = captions_html(captions, "Captions, which the model does not read")
+    return f"{image}<p><b>{label}</b><br>{description}</p>{listed}"
 
 # %% ../../../nbs/09_explore/6_slots/30_panel.ipynb #c7c947d4
 @patch
 def _attention(self: Slots):
-    on = "reading", "matches", "selected_slot"
+    on = "matches", "selected_slot"
     picked = "Enlarge the slot that the query fits best"
     self.best_button = button("Back to the best slot", lambda: self._slot("-1"), picked, css_class="dl-back")
-    self.map = self.plot(
-        "dl-map", lambda s: s.reading and f.map_figure(s.picture(), s.reading, s.slot, s.slot == s.best), *on
+    enlarged = self.plot(
+        "dl-map", lambda s: f.map_figure(s.picture(), s.reading, s.slot, s.slot == s.best), *on, needs="reading"
     )
-    self.map_text = self.text("dl-map-text", self._map_text, *on)
-    self.words = self.text("dl-words-read", _words_html, *on)
-    note = f"{LOOKS} {READS}"
-    left = [self.map, self.map_text, row(self.best_button)]
-    return section("Attention of the slots", columns(left, [self.words]), note=note)
+    words = self.text(
+        "dl-words-read",
+        lambda s: f.words_html(s.reading, s.best, s.source.method.backbone.source_language),
+        *on,
+        needs="reading",
+    )
+    left = [enlarged, self.text("dl-map-text", self._map_text, "reading", *on), row(self.best_button)]
+    return section("Attention of the slots", columns(left, [words]), note=f"{LOOKS} {READS}")
 
 
 @patch
 def _map_text(self: Slots, s: SlotsState) -> str:
     self.best_button.disabled = s.best is None or s.slot == s.best
-    text = f.describe_map(s.reading, s.slot) if s.reading else ""
-    return status_html(html.escape(text[:1].upper() + text[1:]))
-
-
-def _words_html(s: SlotsState) -> str:
-    return f.words_html(s.reading, s.best, s.source.method.backbone.source_language) if s.reading else ""
+    return status_html(html.escape(capitalized(f.describe_map(s.reading, s.slot)) if s.reading else ""))
 
 
 @patch
 def _cosines(self: Slots):
-    self.cosines = self.plot("dl-cosines", _cosines_figure, "reading")
-    return section("Similarity between slots", self.cosines, note=COSINES)
+    figure = self.plot("dl-cosines", _cosines_figure, needs="reading")
+    return section("Similarity between slots", figure, note=COSINES)
 
 
 def _cosines_figure(s: SlotsState):
-    if s.reading is None or len(s.reading.names) == 1:
+    if len(s.reading.names) == 1:
         return "The image has a single view of its description."
     return f.cosines_figure(s.reading, s.mean_cosines(), len(s.source.gallery))
 
 # %% ../../../nbs/09_explore/6_slots/30_panel.ipynb #e4e7eaef
 @patch
 def _wins(self: Slots):
-    s = self.state
-    self.n = choose("Images", [200, 100, 500, 1000])
-    self.count = self.task(
-        "Count best slots", lambda report: s.count_wins(self.n.value, report), primary=True, css_class="dl-count-wins"
+    n = choose("Images", [200, 100, 500, 1000])
+    count = self.task(
+        "Count best slots",
+        lambda report: self.state.count_wins(n.value, report),
+        primary=True,
+        css_class="dl-count-wins",
     )
-    self.wins = self.plot("dl-wins", lambda s: s.wins and f.wins_figure(s.wins), "wins")
-    self.wins_text = self.text("dl-wins-text", lambda s: s.wins and status_html(f.describe_wins(s.wins)), "wins")
-    return section("Best slots of many captions", row(self.n, self.count), self.wins_text, self.wins, note=WINS)
+    return section(
+        "Best slots of many captions",
+        row(n, count),
+        self.text("dl-wins-text", lambda s: status_html(f.describe_wins(s.wins)), needs="wins"),
+        self.plot("dl-wins", lambda s: f.wins_figure(s.wins), needs="wins"),
+        note=WINS,
+    )
 
 
 @patch
 def _nearest(self: Slots):
     s = self.state
-    self.word_language = choose("Words in")
-    self.part(self._word_languages, "model")
-    self.by = choose("Order by", [("similarity", "similarity"), ("similarity minus the mean of the slots", "more")])
-    self.find = self.task(
-        "Find words",
-        lambda report: s.find_nearest(self.word_language.value, self.by.value),
-        css_class="dl-find-nearest",
+    language = self.choice("Words in", _word_languages, "model", css_class="dl-words-in")
+    order = choose("Order by", [("similarity", "similarity"), ("similarity minus the mean of the slots", "more")])
+    find = self.task(
+        "Find words", lambda report: s.find_nearest(language.value, order.value), css_class="dl-find-nearest"
     )
-    for widget in (self.word_language, self.by):
-        self.on_user(widget, lambda _: s.nearest is not None and self.find.run())
-    self.nearest = self.text(
-        "dl-nearest", lambda s: s.nearest is not None and f.nearest_html(s.nearest, s.reading), "nearest", "reading"
-    )
-    controls = row(self.word_language, self.by, self.find)
-    return section("Words nearest to each slot", controls, self.nearest, note=NEAR)
+    for widget in (language, order):
+        self.on_user(widget, lambda _: s.nearest is not None and find.run())
+    words = self.text("dl-nearest", lambda s: f.nearest_html(s.nearest, s.reading), "reading", needs="nearest")
+    return section("Words nearest to each slot", row(language, order.add_class("dl-by"), find), words, note=NEAR)
 
 
-@patch
-def _word_languages(self: Slots) -> None:
-    source = self.state.source if self.state.model else None
-    offer(self.word_language, language_options(source.languages) if source else ())
-    self.word_language.value = source.method.backbone.source_language if source else None
+def _word_languages(s: SlotsState) -> list[tuple[str, str]]:
+    "Languages of the model, the source language first"
+    if not s.model:
+        return []
+    source = s.source.method.backbone.source_language
+    return language_options([source, *(code for code in s.source.languages if code != source)])

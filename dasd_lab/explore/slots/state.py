@@ -6,8 +6,7 @@
 __all__ = ['SlotsState']
 
 # %% ../../../nbs/09_explore/6_slots/10_state.ipynb #d9eb3647
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -16,10 +15,9 @@ from PIL import Image
 from traitlets import Any, Int, List, Unicode
 
 from ...base.contracts import Caption, LabError, expect
-from ..caption_queries import draw_caption, query_note, written_captions
-from ..workbench import WORLDS, State, Workbench, shows_messages
+from ..caption_queries import QueryState, written_captions
+from ..workbench import WORLDS, Workbench, shows_messages
 from dasd_lab.search.explain.slot_attention import (
-    SlotWins,
     content_words,
     has_slots,
     match_slots,
@@ -30,11 +28,9 @@ from dasd_lab.search.explain.slot_attention import (
 )
 
 # %% ../../../nbs/09_explore/6_slots/10_state.ipynb #c76a38c4
-class SlotsState(State):
+class SlotsState(QueryState):
     "A query, an image and its slots"
 
-    text = Unicode()  # query as typed
-    language = Unicode()  # of the query, ISO 639; empty: detect
     k = Int(12)  # number of hits
     hits = List()  # (id, score), best first
     chosen = Unicode()  # id of the selected image
@@ -49,7 +45,6 @@ class SlotsState(State):
         workbench: Workbench | None = None,  # None: that of the first world
         **traits,  # initial values
     ):
-        self._mean_cosines: dict[str, torch.Tensor | None] = {}
         super().__init__(workbench, **traits)
         self.message = "" if self.model else str(self.missing)
         self.observe(lambda _: self._switch_model(), "model")
@@ -132,7 +127,7 @@ def ask(
     id = picture if picture in gallery else hits.ids[0]
     self._compare(text, language, id, hits=[(hit.id, hit.score) for hit in hits])
 
-
+# %% ../../../nbs/09_explore/6_slots/10_state.ipynb #2e10ed24
 @patch
 @shows_messages
 def choose(
@@ -144,17 +139,6 @@ def choose(
     expect(id in gallery, f"the image {id!r}", f"one of {len(gallery):,}", "Click one, or check the id.")
     self._compare(self.text, self.language, id)
 
-
-@patch
-@shows_messages
-def draw(
-    self: SlotsState,
-    seed: int = 0,  # random seed
-) -> None:
-    "Search with a random caption, and select its image"
-    caption = draw_caption(self.workbench, self.source.gallery.ids, self.source.method.languages, seed)
-    self.ask(caption.text, caption.language, caption.visual_id)
-
 # %% ../../../nbs/09_explore/6_slots/10_state.ipynb #1c86eb64
 @patch
 @shows_messages
@@ -162,32 +146,23 @@ def count_wins(
     self: SlotsState,
     n: int = 200,  # images
     report: Callable = lambda share, text: None,  # called with the share done and a text
-    seed: int = 0,  # of the sample of images
 ) -> None:
     "Count the best slots of the captions of many images in every language"
     source = self.source
     gallery = source.gallery
-    sample = np.sort(np.random.default_rng(seed).permutation(len(gallery))[:n])
-    parts = []
-    for i, language in enumerate(source.languages):
-        report(i / len(source.languages), f"captions in {language}")
-        captions = [written_captions(self.workbench, gallery.ids[index], language)[:1] for index in sample]
-        if any(captions):
-            parts.append(slot_wins(gallery, sum(captions, [])))
+    sample = np.sort(np.random.default_rng(0).permutation(len(gallery))[:n])
+    captions = [
+        caption
+        for language in source.languages
+        for i in sample
+        for caption in written_captions(self.workbench, gallery.ids[i], language)[:1]
+    ]
+    report(0.2, f"{len(captions):,} captions in {len(source.languages)} languages")
     step = "Give a corpus, or add captions with the images."
-    expect(parts, "images without captions", "a corpus, or captions in the gallery", step)
+    expect(captions, "images without captions", "a corpus, or captions in the gallery", step)
+    wins = slot_wins(gallery, captions)
     if self.model == source.name:
-        self.wins = _concatenate(parts)
-
-
-def _concatenate(parts: Sequence[SlotWins]) -> SlotWins:
-    "Counts of several languages as one"
-    return replace(
-        parts[0],
-        captions=tuple(caption for part in parts for caption in part.captions),
-        winners=torch.cat([part.winners for part in parts]),
-        lead=torch.cat([part.lead for part in parts]),
-    )
+        self.wins = wins
 
 
 @patch
@@ -196,7 +171,6 @@ def find_nearest(
     self: SlotsState,
     language: str = "",  # ISO 639; empty: that of the query, else the source language
     by: str = "similarity",  # or 'more', see `nearest_to_slots`
-    k: int = 6,  # words per slot
 ) -> None:
     "Find the words of the captions that are nearest to each slot"
     expect(self.chosen, "no image selected", "an image", "Search first, or draw a caption.")
@@ -210,7 +184,7 @@ def find_nearest(
         words = method.describer.words
     step = "Choose another language, or give a corpus."
     expect(words, f"no captions in {language!r}", "captions to take words from", step)
-    nearest = nearest_to_slots(source.gallery, chosen, [Caption(word, language, "") for word in words], k, by)
+    nearest = nearest_to_slots(source.gallery, chosen, [Caption(word, language, "") for word in words], 6, by)
     if (self.model, self.chosen) == (source.name, chosen):
         self.nearest = nearest
 
@@ -225,23 +199,12 @@ def picture(
 
 
 @patch
-def understood(self: SlotsState) -> str:
-    "The language of the query, for the line below the search box"
-    return query_note(self.text, self.source.method, self.language) if self.model else ""
-
-
-@patch
 def captioner(self: SlotsState) -> str:
     "Name of the model that wrote the description of the selected image; empty if unknown"
-    wb = self.workbench
-    describer = self.source.method.describer
-    for split in wb.splits:
-        if self.chosen in wb.corpus.visuals(split):
-            return wb.corpus.captioner(split).get("captioner", describer.name if describer else "")
-    gallery = self.source.gallery
-    row = gallery.places[self.chosen]
-    if describer and describer.of_features(gallery.image_features[row : row + 1]) == gallery.descriptions[row:][:1]:
-        return describer.name
+    corpus, describer = self.workbench.corpus, self.source.method.describer
+    for split in self.workbench.splits:
+        if self.chosen in corpus.visuals(split):
+            return corpus.captioner(split).get("captioner", describer.name if describer else "")
     return ""
 
 
@@ -250,9 +213,7 @@ def mean_cosines(
     self: SlotsState,
 ) -> torch.Tensor | None:  # [S, S]; None if the number of views differs between images
     "Cosines between slots, averaged over all images"
-    if self.model not in self._mean_cosines:
-        try:
-            self._mean_cosines[self.model] = slot_cosines(self.source.gallery)
-        except LabError:
-            self._mean_cosines[self.model] = None
-    return self._mean_cosines[self.model]
+    try:
+        return slot_cosines(self.source.gallery)
+    except LabError:
+        return None

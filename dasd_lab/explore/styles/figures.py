@@ -4,12 +4,15 @@
 
 # %% auto #0
 __all__ = ['GREY', 'SVG_MOST', 'MEASURES', 'kind_marks', 'kind_name', 'hover_text', 'points_trace', 'ring_trace', 'map_figure',
-           'changes', 'chip', 'legend_html', 'maps_figure', 'same_group_html', 'agreement_figure', 'clusters_html']
+           'changes', 'chip', 'legend_html', 'maps_figure', 'same_group_html', 'agreement_figure', 'image_html',
+           'clusters_html']
 
 # %% ../../../nbs/09_explore/3_styles/20_figures.ipynb #02d7fe42
 import html
 import textwrap
+from collections import Counter
 from collections.abc import Sequence
+from itertools import cycle
 
 import numpy as np
 import pandas as pd
@@ -51,11 +54,11 @@ _RESIDUAL_KINDS = (OTHER, UNCLUSTERED, NO_GROUP, ABSENT)
 def kind_marks(
     colouring: Colouring,  # of categories
 ) -> dict[str, tuple[str, str]]:  # category → colour, plotly symbol
-    "A colour and a symbol for each category"
+    "A colour and a symbol for each category; they repeat from the twelfth or thirteenth on"
     own = [kind for kind in colouring.kinds if kind not in _RESIDUAL_KINDS]
     palette = [colour for colour in COLOURS if colour != _THEME_GREY or len(own) == len(COLOURS)]
     marks = dict.fromkeys(colouring.kinds, (GREY, "circle-open"))
-    return marks | {kind: (palette[i], SYMBOLS[i]) for i, kind in enumerate(own)}
+    return marks | dict(zip(own, zip(cycle(palette), cycle(SYMBOLS))))
 
 
 def kind_name(
@@ -63,9 +66,7 @@ def kind_name(
     kind: str,  # one of them
 ) -> str:
     "A category as shown in a legend"
-    if colouring.title == "language":
-        return language_name(kind)
-    return kind.replace("_", " ")
+    return language_name(kind) if colouring.title == "language" else kind.replace("_", " ")
 
 # %% ../../../nbs/09_explore/3_styles/20_figures.ipynb #f54a4eea
 def hover_text(
@@ -136,7 +137,7 @@ def ring_trace(
         showlegend=False,
     )
 
-
+# %% ../../../nbs/09_explore/3_styles/20_figures.ipynb #6a7dd3e4
 def _map_axis(reducer: str, i: int) -> dict:
     "An axis without tick labels"
     return dict(
@@ -172,7 +173,7 @@ def map_figure(
         modebar=dict(remove=removed, bgcolor="rgba(0,0,0,0)"),
         xaxis=_map_axis(reducer, 1),
         yaxis=_map_axis(reducer, 2) | dict(scaleanchor="x"),
-        uirevision=found.features + reducer,
+        uirevision=f"{id(found)} {reducer}",
     )
     return fig.update_layout(title=dict(y=1, yref="paper", yanchor="bottom", pad=dict(l=8, b=6)))  # below the tools
 
@@ -211,13 +212,12 @@ def chip(
     symbol: str,  # plotly's name
 ) -> str:  # SVG
     "The symbol of a category"
-    shape = '<circle cx="6" cy="6" r="5" fill="{0}"/>'
-    if symbol in _SHAPES:
-        shape = f'<polygon points="{_SHAPES[symbol]}" fill="{{0}}"/>'
-    elif "open" in symbol:
-        shape = '<circle cx="6" cy="6" r="4" fill="none" stroke="{0}" stroke-width="2"/>'
+    ring = f'<circle cx="6" cy="6" r="4" fill="none" stroke="{colour}" stroke-width="2"/>'
+    disc = f'<circle cx="6" cy="6" r="5" fill="{colour}"/>'
+    polygon = f'<polygon points="{_SHAPES.get(symbol)}" fill="{colour}"/>'
+    shape = polygon if symbol in _SHAPES else ring if "open" in symbol else disc
     svg = 'viewBox="0 0 12 12" width="12" height="12" aria-hidden="true" style="vertical-align:-1px"'
-    return f"<svg {svg}>{shape.format(colour)}</svg>"
+    return f"<svg {svg}>{shape}</svg>"
 
 # %% ../../../nbs/09_explore/3_styles/20_figures.ipynb #7cfae942
 def legend_html(
@@ -228,13 +228,13 @@ def legend_html(
     if not colouring.kinds:
         span = f"{min(colouring.values):,} to {max(colouring.values):,}"
         return f'<div class="dl-legend"><span>{title}: {span}</span></div>'
-    counts = pd.Series(colouring.values).value_counts()
-    kinds = ""
-    for kind, mark in kind_marks(colouring).items():
-        name = f"<bdi>{html.escape(kind_name(colouring, kind))}</bdi>"
-        count = f'<span class="dl-soft">{counts.get(kind, 0):,}</span>'
-        kinds += f'<span class="dl-kind">{chip(*mark)} {name} {count}</span>'
-    return f'<div class="dl-legend"><b>{title}</b> {kinds}</div>'
+    counts = Counter(colouring.values)
+    kinds = [
+        f'<span class="dl-kind">{chip(*mark)} <bdi>{html.escape(kind_name(colouring, kind))}</bdi> '
+        f'<span class="dl-soft">{counts[kind]:,}</span></span>'
+        for kind, mark in kind_marks(colouring).items()
+    ]
+    return f'<div class="dl-legend"><b>{title}</b> {"".join(kinds)}</div>'
 
 # %% ../../../nbs/09_explore/3_styles/20_figures.ipynb #5a6e9329
 def maps_figure(
@@ -282,7 +282,7 @@ def same_group_html(
         f"{', '.join(shares)}; by chance {100 * chance:.0f} %.</div>"
     )
 
-
+# %% ../../../nbs/09_explore/3_styles/20_figures.ipynb #74b6386e
 def agreement_figure(
     table: pd.DataFrame,  # from `agreement_table`
     measure: str = "nmi",  # nmi | ari
@@ -329,17 +329,25 @@ def agreement_figure(
     )
 
 # %% ../../../nbs/09_explore/3_styles/20_figures.ipynb #f44f1390
+def image_html(
+    state: StylesState,  # with an analysis
+    visual_id: str,  # of the workbench
+    size: int = 0,  # width and height in pixels; 0: as the style sheet says
+) -> str:  # empty for captions without an image
+    "The image of a caption"
+    if not state.has_pictures:
+        return ""
+    alt = html.escape(state.workbench.alt(visual_id))
+    fixed = f'width="{size}" height="{size}"' if size else ""
+    return f'<img src="{state.workbench.address(visual_id)}" alt="{alt}" title="{alt}" {fixed}>'
+
+
 def _typical_caption(state: StylesState, i: int, english: str, pictures: bool) -> str:
     "A typical caption with its image and an English caption"
     caption = state.analysis.captions[i]
-    image = ""
-    if pictures and state.has_pictures:
-        alt = html.escape(state.workbench.alt(caption.visual_id))
-        source = state.workbench.address(caption.visual_id)
-        image = f'<img src="{source}" alt="{alt}" title="{alt}" width="44" height="44"> '
-    translation = ""
-    if english and caption.language != "en":
-        translation = f' <span class="dl-soft" lang="en">{html.escape(english)}</span>'
+    image = image_html(state, caption.visual_id, 44) if pictures else ""
+    is_foreign = english and caption.language != "en"
+    translation = f' <span class="dl-soft" lang="en">{html.escape(english)}</span>' if is_foreign else ""
     text = f"<span>{tagged(caption.text, caption.language)}<br>{translation}</span>"
     return f'<div class="dl-typical">{image}{text}</div>'
 
@@ -350,17 +358,20 @@ def clusters_html(
     pictures: bool = True,  # show the images of typical captions
 ) -> str:
     "A table of the clusters of one feature"
-    analysis = state.analysis
-    labels, kinds = cluster_labels(analysis.clusters[feature])
-    marks = kind_marks(Colouring("cluster", np.array([]), tuple(kinds)))
-    described = {str(row.cluster + 1): row for row in analysis.tables[feature].itertuples()}
-    rows = []
-    for kind in kinds:
-        size = f'<span class="dl-soft">{labels.count(kind):,} of {len(labels):,}</span>'
-        row = described.get(kind)
-        facts = html.escape(row.marks).replace(" · ", "<br>") if row else ""
-        shown = zip(row.typical, row.gloss) if row else ()
-        typical = "".join(_typical_caption(state, i, english, pictures) for i, english in shown)
-        rows.append((f"{chip(*marks[kind])} <b>{kind}</b><br>{size}", facts, typical))
-    table = pd.DataFrame(rows, columns=["cluster", "over-represented facts", "typical captions"])
+    labels, kinds = cluster_labels(state.analysis.clusters[feature])
+    marks = kind_marks(Colouring("cluster", labels, tuple(kinds)))
+    sizes = Counter(labels)
+    names = {
+        kind: f'{chip(*mark)} <b>{kind}</b><br><span class="dl-soft">{sizes[kind]:,} of {len(labels):,}</span>'
+        for kind, mark in marks.items()
+    }
+    described = state.analysis.tables[feature]
+    facts = [html.escape(text).replace(" · ", "<br>") for text in described.marks]
+    typical = [
+        "".join(_typical_caption(state, i, english, pictures) for i, english in zip(row.typical, row.gloss))
+        for row in described.itertuples()
+    ]
+    columns = {"over-represented facts": facts, "typical captions": typical}
+    table = pd.DataFrame(columns, index=[str(cluster + 1) for cluster in described.cluster]).reindex(kinds).fillna("")
+    table.insert(0, "cluster", table.index.map(names))
     return table_html(table, raw=list(table), css_class="dl-clusters")

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['HINT', 'ORIGINS', 'SIZES', 'REDRAW_LIMIT', 'LEAD', 'MOST_FREQUENT', 'NO_KIND', 'PLACEHOLDER', 'SENTENCES_NOTE',
-           'RECOGNISE', 'CaptionList', 'card_html', 'Styles']
+           'RECOGNISE', 'NONE_SELECTED', 'CaptionList', 'card_html', 'Styles']
 
 # %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #a10af213
 import html
@@ -13,7 +13,6 @@ from functools import partial
 
 import anywidget
 import ipywidgets as w
-import plotly.graph_objects as go
 from fastcore.basics import patch
 from traitlets import Int, List, Unicode
 
@@ -34,7 +33,7 @@ from dasd_lab.explore.controls import (
 from ..panel import Panel, offer
 from ..sentences import MOST_LINES, example_text
 from . import figures as f
-from .state import MOST, NAMES, StyleAnalysis, StylesState, neighbourhood
+from .state import MOST, NAMES, StylesState, neighbourhood
 from ..theme import language_name, tagged, web_file
 
 # %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #58ae98b4
@@ -76,12 +75,12 @@ def _near_html(
     "The nearest captions by each feature"
     parts = ""
     for feature, indices in state.nearest(index).items():
-        lines = ""
-        for i in indices:
-            caption = state.analysis.captions[i]
-            style = html.escape(caption.style.replace("_", " "))
-            lines += f'<li>{tagged(caption.text, caption.language)} <bdi class="dl-soft">{style}</bdi></li>'
-        parts += f'<div class="dl-soft">Nearest by {NAMES[feature]}</div><ol>{lines}</ol>'
+        captions = [state.analysis.captions[i] for i in indices]
+        lines = [
+            f'<li>{tagged(c.text, c.language)} <bdi class="dl-soft">{html.escape(c.style.replace("_", " "))}</bdi></li>'
+            for c in captions
+        ]
+        parts += f'<div class="dl-soft">Nearest by {NAMES[feature]}</div><ol>{"".join(lines)}</ol>'
     return f'<div class="dl-near">{parts}</div>'
 
 
@@ -93,19 +92,16 @@ def card_html(
     index: int,  # of the caption; -1: none
 ) -> str:
     "A caption with its image, facts and nearest neighbours"
-    analysis, bench = state.analysis, state.workbench
-    if analysis is None or not 0 <= index < len(analysis.captions):
+    if state.analysis is None or not 0 <= index < len(state.analysis.captions):
         return f'<div class="dl-card"><div class="dl-soft">{HINT}</div></div>'
-    caption = analysis.captions[index]
-    facts = analysis.facts.iloc[index]
+    caption, facts = state.analysis.captions[index], state.analysis.facts.iloc[index]
     known = [str(facts[name]).replace("_", " ") for name in ("group", "style", "place") if name in facts]
     length = f"{len(caption.text)} characters"
     shown = [language_name(caption.language), *known, length, ORIGINS.get(caption.origin, "")]
     fact_line = " · ".join(f"<bdi>{html.escape(fact)}</bdi>" for fact in shown if fact)
     english = html.escape(state.english(caption.visual_id)) if caption.language != "en" else ""
     translation = f'<p class="dl-soft" lang="en">English caption: {english}</p>' if english else ""
-    source, alt = bench.address(caption.visual_id), html.escape(bench.alt(caption.visual_id))
-    image = f'<img src="{source}" alt="{alt}">' if state.has_pictures else ""
+    image = f.image_html(state, caption.visual_id)
     text = f'{tagged(caption.text, caption.language)}{translation}<p class="dl-soft">{fact_line}</p>'
     return f'<div class="dl-card">{image}<div>{text}</div>{_near_html(state, index)}</div>'
 
@@ -164,21 +160,24 @@ def _setting(self: Styles, widget: w.Widget, trait: str, *more) -> w.Widget:
 @patch
 def _settings(self: Styles):
     s = self.state
-    sizes = [(f"{n:,}", n) for n in sorted({*SIZES, s.n})]
-    self.n = self._setting(choose("Captions", sizes, "dl-n"), "n")
-    reducer = self._setting(choose("Map", [("UMAP", "umap"), ("t-SNE", "tsne")], "dl-reducer"), "reducer")
-    self.seed = self._setting(number("Seed", 0, 2**31 - 1, "dl-seed"), "seed")
+    reducers = [("UMAP", "umap"), ("t-SNE", "tsne")]
     within = w.Checkbox(description="Standardise within each language", indent=False).add_class("dl-within")
-    languages = Toggles("Languages", css_class="dl-languages")
+    n = self._setting(choose("Captions", [(f"{n:,}", n) for n in sorted({*SIZES, s.n})], "dl-n"), "n")
+    languages = self._setting(Toggles("Languages", css_class="dl-languages"), "languages")
     self.part(lambda: languages.offer([(language_name(c), c) for c in s.readable], s.languages, "dl-language"), "model")
-    self.model = self._setting(choose("Model", (), "dl-model"), "model", lambda s: s.available, "available")
-    choices = row(self.model, self.n, reducer, self.seed, self._setting(within, "within"))
-    for widget in (self.n, self._setting(languages, "languages")):
+    for widget in (n, languages):
         self.visible(widget, lambda s: not s.sentences, "sentences")
-    self.colour = self.dropdown("Colour by", "colour", lambda s: s.colours, "analysis", css_class="dl-colour")
+    choices = row(
+        self._setting(choose("Model", (), "dl-model"), "model", lambda s: s.available, "available"),
+        n,
+        self._setting(choose("Map", reducers, "dl-reducer"), "reducer"),
+        self._setting(number("Seed", 0, 2**31 - 1, "dl-seed"), "seed"),
+        self._setting(within, "within"),
+    )
+    colour = self.dropdown("Colour by", "colour", lambda s: s.colours, "analysis", css_class="dl-colour")
     objects = self.dropdown("Object", "object", _objects, "analysis", css_class="dl-object")
     self.visible(objects, lambda s: s.colour == "object", "colour")
-    return section("", choices, languages, row(self.work, self.colour, objects))
+    return section("", choices, languages, row(self.work, colour, objects))
 
 
 def _objects(s: StylesState) -> list[tuple[str, str]]:
@@ -205,24 +204,27 @@ def change_setting(
 # %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #45eb847c
 @patch
 def _sentences(self: Styles) -> w.VBox:
-    s = self.state
-    self.given = w.Textarea(placeholder=PLACEHOLDER, layout=w.Layout(width="auto", height="170px")).add_class(
-        "dl-given"
+    size = w.Layout(width="auto", height="170px")
+    self.given = w.Textarea(placeholder=PLACEHOLDER, layout=size).add_class("dl-given")
+    self.given_language = self.choice(
+        "Language", lambda s: [RECOGNISE, *language_options(s.readable)], "model", css_class="dl-given-language"
     )
-    self.given_language = choose("Language", [RECOGNISE], "dl-given-language")
-    self.part(lambda: offer(self.given_language, [RECOGNISE, *language_options(s.readable)]), "model")
-    self.given_count = prose("", "dl-given-count")
-    on_change(self.given, self._count_lines)
-    back = button("Back to captions of images", self.use_images, css_class="dl-back")
+    count = prose("", "dl-given-count")
+    on_change(self.given, lambda: setattr(count, "value", _count_lines(self.given.value)))
     use = button("Use these sentences", self.use_sentences, "Show them on the maps", True, "dl-use")
+    back = button("Back to captions of images", self.use_images, css_class="dl-back")
+    self.visible(back, lambda s: s.sentences, "sentences")
     examples = row()
     self.part(lambda: setattr(examples, "children", self._examples()), "model")
-    controls = row(
-        use, self.given_language, self.given_count, examples, self.visible(back, lambda s: s.sentences, "sentences")
-    )
-    content = w.VBox([prose(f'<div class="dl-note">{SENTENCES_NOTE}</div>'), self.given, controls])
+    about = prose(f'<div class="dl-note">{SENTENCES_NOTE}</div>')
+    content = w.VBox([about, self.given, row(use, self.given_language, count, examples, back)])
     fold = Fold("Sentences of your own", content, css_class="dl-block")
     return w.VBox([row(fold), fold.content]).add_class("dl-sentences")
+
+
+def _count_lines(text: str) -> str:
+    n = sum(bool(line.strip()) for line in text.split("\n"))
+    return f'<span class="dl-soft">{n:,} of at most {MOST_LINES:,} lines</span>' if n else ""
 
 
 @patch
@@ -239,12 +241,6 @@ def fill_example(
 ) -> None:
     "Put example sentences into the box"
     self.given.value = example_text(language)
-
-
-@patch
-def _count_lines(self: Styles) -> None:
-    n = sum(bool(line.strip()) for line in self.given.value.split("\n"))
-    self.given_count.value = f'<span class="dl-soft">{n:,} of at most {MOST_LINES:,} lines</span>' if n else ""
 
 
 @patch
@@ -271,15 +267,15 @@ def use_images(
 @patch
 def _maps(self: Styles):
     self.maps: dict[str, Plot] = {}  # feature → map
-    self.drawn: dict = {}  # feature → what its map shows
+    self.drawn_maps: dict = {}  # feature → what its map shows
     self.pointed = ""  # the map under the mouse, which needs no ring
-    self.legend = self.text("dl-legend-host", _legend_html, "analysis", "colour", "object")
+    legend = self.text("dl-legend-host", _legend_html, "colour", "object", needs="analysis")
     self.about = self.text("dl-about", lambda s: card_html(s, s.focus), "analysis", "focus")
     self.map_row = row(css_class="dl-maps")
     self.part(self._show_maps, "analysis")
     self.part(self._repaint, "analysis", "colour", "object", "selection", "focus")
-    self.kept = self.text("dl-kept", lambda s: _quality_html(s.analysis) if s.analysis else "", "analysis")
-    return section("", self.legend, self.map_row, self.kept, css_class="dl-view")
+    kept = self.text("dl-kept", _quality_html, needs="analysis")
+    return section("", legend, self.map_row, kept, css_class="dl-view")
 
 
 @patch
@@ -287,14 +283,14 @@ def _show_maps(self: Styles) -> None:
     "Replace the maps whose points have changed"
     s = self.state
     maps = s.analysis.maps if s.analysis else {}
-    drawn = {name: (found.features, found.spec) for name, found in maps.items()}
-    if drawn == self.drawn:
+    drawn = dict(maps)
+    if drawn == self.drawn_maps:
         return
     plots = {}
     for name in maps:
         plots[name] = Plot(f"dl-map dl-map-{name}", s.select, partial(self.point_at, feature=name))
         plots[name].show(f.map_figure(s, name))
-    self.maps, self.drawn = plots, drawn
+    self.maps, self.drawn_maps = plots, drawn
     (self.map_row.add_class if len(plots) == 1 else self.map_row.remove_class)("dl-one")
     self.map_row.children = (*plots.values(), self.about)
 
@@ -319,14 +315,15 @@ def point_at(
 
 def _legend_html(s: StylesState) -> str:
     "The legend; one for each map if they differ"
-    legends = {name: f.legend_html(s.colouring(name)) for name in s.analysis.maps} if s.analysis else {}
-    if len(set(legends.values())) <= 1:
-        return next(iter(legends.values()), "")
+    legends = {name: f.legend_html(s.colouring(name)) for name in s.analysis.maps}
+    if len(set(legends.values())) == 1:
+        return next(iter(legends.values()))
     return "".join(f'<div class="dl-soft">{NAMES[name]}</div>{legend}' for name, legend in legends.items())
 
-
-def _quality_html(analysis: StyleAnalysis) -> str:
+# %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #d45a13b4
+def _quality_html(s: StylesState) -> str:
     "Size, time, and the share of neighbours that the maps preserve"
+    analysis = s.analysis
     kind = "sentences of your own" if analysis.settings.sentences else "captions"
     k = neighbourhood(len(analysis.captions))
     kept = [
@@ -343,13 +340,13 @@ def _selection(self: Styles):
     s = self.state
     self.kind = choose("Select", [NO_KIND], "dl-select")
     self.on_user(self.kind, lambda kind: s.select(s.of_kind(s.feature, kind)))
-    self.count = self.text("dl-count", _count_html, "selection", "analysis")
+    count = self.text("dl-count", _count_html, "analysis", needs="selection", empty=NONE_SELECTED)
     clear = button("Clear selection", lambda: s.select(()), css_class="dl-clear")
     self.visible(clear, lambda s: s.selection, "selection")
-    self.listed = CaptionList(s.workbench.address)
-    self.part(self._show_listed, "selection", "analysis")
-    on_change(self.listed, lambda: self.point_at(self.listed.clicked), "clicks")
-    return section("Selected captions", row(self.kind, self.count, clear), self.listed, css_class="dl-chosen")
+    listed = CaptionList(s.workbench.address).add_class("dl-listed")
+    self.part(lambda: setattr(listed, "items", _listed(s)), "selection", "analysis")
+    on_change(listed, lambda: self.point_at(listed.clicked), "clicks")
+    return section("Selected captions", row(self.kind, count, clear), listed, css_class="dl-chosen")
 
 
 @patch
@@ -363,47 +360,49 @@ def _show_kinds(self: Styles) -> None:
         self.kind.value = ""
 
 
-@patch
-def _show_listed(self: Styles) -> None:
-    s = self.state
+def _listed(s: StylesState) -> list[dict]:
+    "Items of `CaptionList`"
     items = s.listing() if s.analysis else []
     for item in items:
         item |= dict(label=" · ".join(filter(None, (item["language"], item["style"]))), alt=s.workbench.alt(item["id"]))
-    self.listed.items = items
+    return items
+
+
+NONE_SELECTED = '<span class="dl-soft">None. Draw a lasso around points on either map, or select a group.</span>'
 
 
 def _count_html(s: StylesState) -> str:
     "Number of selected captions, and facts that are over-represented among them"
-    n = len(s.selection)
-    if not n:
-        return '<span class="dl-soft">None. Draw a lasso around points on either map, or select a group.</span>'
     facts = [
         f"{m.fact} {html.escape(str(m.value))} ({100 * m.share:.0f} %, ×{m.lift:.1f})"
         for m in s.selection_marks()[:5].itertuples()
     ]
     over = f'<span class="dl-soft">Over-represented: {" · ".join(facts) or "nothing"}.</span>'
-    listed = ", first 1,000 listed" if n > 1000 else ""
-    return f"<b>{n:,}</b> of {len(s.analysis.captions):,} captions{listed}. {over}"
+    listed = ", first 1,000 listed" if len(s.selection) > 1000 else ""
+    return f"<b>{len(s.selection):,}</b> of {len(s.analysis.captions):,} captions{listed}. {over}"
 
 # %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #d3311cee
 @patch
 def _clusters(self: Styles):
     kinds = [("k-means", "kmeans"), ("HDBSCAN", "hdbscan")]
-    method = self._setting(choose("Method", kinds, "dl-method"), "clustering")
-    self.n_clusters = self._setting(number("Number", 2, 50, "dl-k"), "n_clusters")
+    n_clusters = self._setting(number("Number", 2, 50, "dl-k"), "n_clusters")
+    self.visible(n_clusters, lambda s: s.clustering == "kmeans", "clustering")
     about = "Minimum number of captions in a cluster; 0: one caption in fifty"
     least = self._setting(number("Minimum size", 0, 5000, tooltip=about), "min_size")
-    self.visible(self.n_clusters, lambda s: s.clustering == "kmeans", "clustering")
     self.visible(least, lambda s: s.clustering != "kmeans", "clustering")
     what = [("features", "features"), ("points of the map", "map")]
-    clustered = self._setting(choose("Cluster", what, "dl-on"), "on")
-    self.feature = self.dropdown("Show", "feature", _features, "analysis", css_class="dl-of")
-    self.table = self.text("dl-table", _table_html, "analysis", "feature")
+    choices = row(
+        self._setting(choose("Method", kinds, "dl-method"), "clustering"),
+        n_clusters,
+        least,
+        self._setting(choose("Cluster", what, "dl-on"), "on"),
+        self.dropdown("Show", "feature", _features, "analysis", css_class="dl-of"),
+    )
     self.part(self._show_kinds, "analysis", "feature", "colour", "object", "selection")
     return section(
         "Clusters",
-        row(method, self.n_clusters, least, clustered, self.feature),
-        self.table,
+        choices,
+        self.text("dl-table", lambda s: f.clusters_html(s, s.feature), "feature", needs="analysis"),
         css_class="dl-words",
         note="Clusters of features are more reliable than clusters of map points, since a map can create or split "
         "groups. Percentages are shares of the cluster; × is the ratio to the share in all captions.",
@@ -414,23 +413,19 @@ def _features(s: StylesState) -> list[tuple[str, str]]:
     return [(NAMES[feature], feature) for feature in (s.analysis.maps if s.analysis else [s.feature])]
 
 
-def _table_html(s: StylesState) -> str:
-    return f.clusters_html(s, s.feature) if s.analysis else ""
-
-
 @patch
 def _agreement(self: Styles):
     measures = [(name, key) for key, name in f.MEASURES.items()]
-    self.measure = self.control(choose("Measure", measures, "dl-measure"), "measure")
-    self.bars = self.plot("dl-bars", _bars, "analysis", "measure")
-    self.same_group = self.text("dl-same-group", lambda s: f.same_group_html(s) if s.analysis else "", "analysis")
-    note = "Agreement of clusters with known labels; the red line is the level of shuffled labels."
-    shown = row(self.measure), self.bars, self.same_group
-    return section("Agreement", *shown, css_class="dl-agreement", note=note)
-
-
-def _bars(s: StylesState) -> go.Figure | None:
-    return s.analysis and f.agreement_figure(s.analysis.agreement, s.measure)
+    return section(
+        "Agreement",
+        row(self.control(choose("Measure", measures, "dl-measure"), "measure")),
+        self.plot(
+            "dl-bars", lambda s: f.agreement_figure(s.analysis.agreement, s.measure), "measure", needs="analysis"
+        ),
+        self.text("dl-same-group", f.same_group_html, needs="analysis"),
+        css_class="dl-agreement",
+        note="Agreement of clusters with known labels; the red line is the level of shuffled labels.",
+    )
 
 
 @patch

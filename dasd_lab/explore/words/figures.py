@@ -9,7 +9,6 @@ __all__ = ['CHECKS', 'PAIRS', 'VARIANTS', 'entry_html', 'describe_entry', 'neigh
 
 # %% ../../../nbs/09_explore/7_words/20_figures.ipynb #dd17f185
 import html
-from collections.abc import Callable
 from math import log10
 
 import pandas as pd
@@ -17,10 +16,12 @@ import plotly.express as px
 import plotly.graph_objects as go
 
 from ...corpora.languages import direction, english_name
+from ..controls import picture_items
 from dasd_lab.explore.theme import (
     COLOURS,
     INK,
     MARK,
+    capitalized,
     colour_map,
     dressed,
     figure,
@@ -30,6 +31,7 @@ from dasd_lab.explore.theme import (
     table_html,
     tagged,
 )
+from ..workbench import Workbench
 from ...search.explain.rankings import Rankings, moves, rank_table
 from ...search.explain.shared_words import SharedWords, english_of
 
@@ -42,17 +44,11 @@ def _counted(n: int, noun: str) -> str:
 def _word_html(row, chosen: bool) -> str:  # row: word, language, own
     "A word with its meaning in English"
     text = tagged(row.word, row.language)
-    if row.own:
-        text = f'<span class="dl-soft">({text})</span>'
-    elif chosen:
-        text = f"<b>{text}</b>"
-    english = english_of(row.word, row.language)
-    if english:
-        text += f' <span class="dl-soft" lang="en">{html.escape(english)}</span>'
-    style = "white-space:nowrap;margin-inline-end:.9em;display:inline-block"
-    if chosen:
-        return f'<span style="{style};color:var(--dl-mark)" aria-current="true">{text}</span>'
-    return f'<span style="{style}">{text}</span>'
+    name = f'<span class="dl-soft">({text})</span>' if row.own else f"<b>{text}</b>" if chosen else text
+    english = html.escape(english_of(row.word, row.language) or "")
+    meaning = f' <span class="dl-soft" lang="en">{english}</span>' if english else ""
+    mark = ';color:var(--dl-mark)" aria-current="true' if chosen else ""
+    return f'<span style="white-space:nowrap;margin-inline-end:.9em;display:inline-block{mark}">{name}{meaning}</span>'
 
 
 def entry_html(
@@ -87,16 +83,14 @@ def describe_entry(
         return f"{name}. {own_vector}; the entry that it would read was dropped, since no rare word reads it."
     readers = members[~members.own]
     n_frequent = len(members) - len(readers)
-    n_languages = readers.language.nunique()
-    entry = f"entry {row.entry} of {words.n_entries:,}"
-    text = f"{name}. {own_vector}; without it, it would read {entry}." if row.own else f"{name}. It reads {entry}."
-    text += f" {_counted(len(readers), 'word')} of {_counted(n_languages, 'language')} read this entry"
-    if n_frequent:
-        text += f"; it is also the entry of {_counted(n_frequent, 'frequent word')} with own vectors"
-    text += "."
-    if len(readers) > 1:
-        text += " The model does not distinguish words that read the same entry."
-    return text
+    reads = f"{own_vector}; without it, it would read" if row.own else "It reads"
+    languages = _counted(readers.language.nunique(), "language")
+    also = f"; it is also the entry of {_counted(n_frequent, 'frequent word')} with own vectors" if n_frequent else ""
+    alike = " The model does not distinguish words that read the same entry." if len(readers) > 1 else ""
+    return (
+        f"{name}. {reads} entry {row.entry} of {words.n_entries:,}. "
+        f"{_counted(len(readers), 'word')} of {languages} read this entry{also}.{alike}"
+    )
 
 # %% ../../../nbs/09_explore/7_words/20_figures.ipynb #9a8e0785
 def _vector_kind(near: pd.Series, word: pd.Series, words: SharedWords) -> str:  # near, word: rows of the table
@@ -264,17 +258,16 @@ def describe_check(
     shuffled = check.loc[("all", "shuffled")]
     text = ""
     if "shared" in check:
-        text += (
+        text = (
             f"Of {int(pairs.compared):,} pairs of nouns and adjectives with the same meaning in the lexicons, "
             f"{pairs.shared:.1%} share an entry; of {int(shuffled.compared):,} shuffled pairs, {shuffled.shared:.1%}. "
             f"If both words read entries: {pairs.read_shared:.1%} of {int(pairs['read']):,} pairs, "
             f"and {shuffled.read_shared:.1%} of the shuffled pairs. "
         )
-    text += (
+    return text + (
         f"Mean cosine of the vectors: {pairs.cosine:.2f} for {int(pairs.pairs):,} pairs, "
         f"{shuffled.cosine:.2f} for {int(shuffled.pairs):,} shuffled pairs."
     )
-    return text
 
 # %% ../../../nbs/09_explore/7_words/20_figures.ipynb #6f7422d1
 VARIANTS = {"own words": "Original query", "CLC-A": "Mean (CLC-A)", "CLC-C": "Learned (CLC-C)"}
@@ -290,18 +283,16 @@ def variant_name(
 def ranking_items(
     found: Rankings,  # of a query
     way: str,  # variant to show
-    address: Callable[[str], str],  # image id → data URL
-    alt: Callable[[str], str],  # image id → alternative text
+    workbench: Workbench,  # with the images
+    target: str = "",  # id of the image to mark
     k: int = 6,  # number of images
 ) -> list[dict]:  # items of `PictureGrid`
     "The best images of a variant, with the change in rank"
-    items = []
-    for row in moves(found, way, k).itertuples():
-        item = dict(id=row.id, src=address(row.id), rank=row.rank, score=row.score, alt=alt(row.id))
-        if way != "own words":
-            item["alt"] += f" (rank {row.was:,} by the original query)"
-            item["label"] = f"{'▲' if row.moved > 0 else '▼'}{abs(row.moved):,}" if row.moved else "="
-        items.append(item)
+    shown = moves(found, way, k)
+    items = picture_items(workbench, zip(shown.id, shown.score), target)
+    for item, row in zip(items, shown.itertuples()) if way != "own words" else ():
+        item["alt"] += f" (rank {row.was:,} by the original query)"
+        item["label"] = f"{'▲' if row.moved > 0 else '▼'}{abs(row.moved):,}" if row.moved else "="
     return items
 
 
@@ -329,17 +320,20 @@ def versions_html(
     id: str = "",  # of the image whose ranks are shown; empty: none
 ) -> str:
     "The query and its translations, with their weights and the rank of an image"
-    rows = []
-    for language in (found.query.language, *found.translated):
-        is_query = language == found.query.language
-        typed = '<span class="dl-soft">as typed</span> ' if is_query else ""
-        row = {"language": language_name(language), "query": typed + tagged(found.versions[language], language)}
-        row["weight in the mean"] = f"{found.weights['CLC-A'][language]:.0%}"
-        if "CLC-C" in found.weights:
-            row["learned weight"] = f"{found.weights['CLC-C'][language]:.1%}"
-        row["rank"] = found.rank("own words" if is_query else language, id) if id else None
-        rows.append(row)
-    return table_html(pd.DataFrame(rows), raw=["query"], css_class="dl-versions")
+    languages = [found.query.language, *found.translated]
+    queries = [tagged(found.versions[language], language) for language in languages]
+    ways = ["own words", *found.translated]
+    table = pd.DataFrame(
+        {
+            "language": map(language_name, languages),
+            "query": [f'<span class="dl-soft">as typed</span> {queries[0]}', *queries[1:]],
+            "weight in the mean": [f"{found.weights['CLC-A'][language]:.0%}" for language in languages],
+        }
+    )
+    if "CLC-C" in found.weights:
+        table["learned weight"] = [f"{found.weights['CLC-C'][language]:.1%}" for language in languages]
+    table["rank"] = [found.rank(way, id) if id else None for way in ways]
+    return table_html(table, raw=["query"], css_class="dl-versions")
 
 
 def describe_versions(
@@ -347,7 +341,7 @@ def describe_versions(
 ) -> str:
     "The translator, and how to interpret the rankings"
     missing = [english_name(language) for language, text in found.versions.items() if not text]
-    sentences = [html.escape(found.translator[:1].upper() + found.translator[1:]) + "."]
+    sentences = [html.escape(capitalized(found.translator)) + "."]
     if found.oracle:
         sentences.append(
             "<b>Not translations</b>: these are other captions of the target image, which are unknown when searching. "

@@ -15,7 +15,6 @@ from fastcore.basics import patch
 from ...corpora.languages import direction
 from dasd_lab.explore.controls import (
     PictureGrid,
-    QueryRow,
     button,
     columns,
     language_options,
@@ -27,6 +26,7 @@ from dasd_lab.explore.controls import (
 from ..panel import Panel
 from . import figures as f
 from .state import WordsState
+from ...search.explain.shared_words import entries_by_languages
 
 # %% ../../../nbs/09_explore/7_words/30_panel.ipynb #e0a25373
 LEAD = (
@@ -56,13 +56,14 @@ class Words(Panel):
     address_traits = ("text",)
 
     def sections(self):
-        s = self.state
-        missing = html.escape(f"{s.missing} Queries are ranked with the other models, below.")
-        self.missing = prose(f'<div class="dl-message" role="status">{missing}</div>', "dl-missing")
-        self.vocabulary = w.VBox([self._word(), self._entry(), self._frequencies(), self._check()])
-        self.visible(self.missing, lambda s: not s.model, "model")
-        self.visible(self.vocabulary, lambda s: s.model, "model")
-        return [self.missing, self.vocabulary, self._rankings()]
+        missing = html.escape(f"{self.state.missing} Queries are ranked with the other models, below.")
+        about_missing = prose(f'<div class="dl-message" role="status">{missing}</div>', "dl-missing")
+        vocabulary = w.VBox([self._word(), self._entry(), self._frequencies(), self._check()])
+        return [
+            self.visible(about_missing, lambda s: not s.model, "model"),
+            self.visible(vocabulary.add_class("dl-vocabulary"), lambda s: s.model, "model"),
+            self._rankings(),
+        ]
 
     def start(self, word: str = "", query: str = "") -> None:
         "A word and a query; without them an example and a random caption"
@@ -86,24 +87,28 @@ def _example_word(self: Words) -> str:
     return self.state.words.table.word.iloc[-1]
 
 # %% ../../../nbs/09_explore/7_words/30_panel.ipynb #f275c098
+def _word_languages(s: WordsState) -> list[str]:
+    return s.words.languages if s.model else []
+
+
 @patch
 def _word(self: Words):
     s = self.state
-    self.model = self.dropdown("Model", "model", lambda s: s.available, "available", css_class="dl-model")
     self.word = self.search_row(
-        QueryRow("A word, in any script", "Look up"),
+        "A word, in any script",
         s.look_up,
-        lambda s: s.words.languages if s.model else (),
+        _word_languages,
         "model",
         "reading",
         hint=WordsState.understood_word,
         shown="word",
+        label="Look up",
         listen=s.look_up,
         examples=s.workbench.words,
     )
-    self.pieces = row()
+    self.pieces = row(css_class="dl-pieces")
     self.part(self._show_pieces, "reading", "word_id")
-    return section("", row(self.model), self.word, self.pieces, css_class="dl-looking")
+    return section("", row(self.model_choice()), self.word, self.pieces, css_class="dl-looking")
 
 
 @patch
@@ -120,13 +125,13 @@ def _show_pieces(self: Words) -> None:
 @patch
 def _entry(self: Words):
     on = "word_id", "reading", "model"
-    self.entry_text = self.text("dl-entry-text", _entry_text, *on)
-    self.entry = self.text("dl-entry-words", _entry_html, *on)
-    self.near = self.plot(
+    text = self.text("dl-entry-text", _entry_text, *on, static=True)
+    entry = self.text("dl-entry-words", _entry_html, *on, static=True)
+    near = self.plot(
         "dl-near", lambda s: f.neighbours_figure(s.neighbours(), s.words, s.word_id) if s.word_id > 0 else None, *on
     )
-    both = columns([self.entry], [self.near], css_class="dl-results")
-    return section("Words that share the entry", self.entry_text, both, note=ENTRY)
+    both = columns([entry], [near], css_class="dl-results")
+    return section("Words that share the entry", text, both, note=ENTRY)
 
 
 def _entry_text(s: WordsState) -> str:
@@ -142,67 +147,62 @@ def _entry_html(s: WordsState) -> str:
 # %% ../../../nbs/09_explore/7_words/30_panel.ipynb #df796f8b
 @patch
 def _frequencies(self: Words):
-    self.curve_language = self.dropdown(
+    language = self.dropdown(
         "Frequencies of",
         "shown_language",
-        lambda s: language_options(s.words.languages) if s.model else (),
+        lambda s: language_options(_word_languages(s)),
         "model",
         css_class="dl-curve-language",
     )
-    self.curve = self.plot(
+    curve = self.plot(
         "dl-curve",
-        lambda s: f.frequency_figure(s.words, s.shown_language, s.word_id) if s.model else None,
+        lambda s: f.frequency_figure(s.words, s.shown_language, s.word_id),
         "shown_language",
         "word_id",
-        "model",
+        needs="model",
     )
-    self.serving = self.plot("dl-serving", _serving_figure, "model")
-    both = columns([row(self.curve_language), self.curve], [self.serving], css_class="dl-results")
+    serving = self.plot("dl-serving", _serving_figure, needs="model")
+    both = columns([row(language), curve], [serving], css_class="dl-results")
     return section("The vocabulary", both, note=CURVE)
 
 
 def _serving_figure(s: WordsState):
-    serving = s.serving()
-    return None if serving is None else f.serving_figure(serving)
+    return f.serving_figure(entries_by_languages(s.words)) if s.words.has_entries else None
 
 
 @patch
 def _check(self: Words):
-    s = self.state
-    self.check_words = self.task(
+    compare = self.task(
         "Compare with the lexicons",
-        lambda report: s.check_dictionary(),
+        lambda report: self.state.check_dictionary(),
         primary=True,
         css_class="dl-check-dictionary",
     )
-    self.check_text = self.text(
-        "dl-check-text", lambda s: "" if s.check is None else status_html(f.describe_check(s.check)), "check"
+    shared, cosines = (
+        self.plot(
+            css_class, lambda s, what=what: f.check_figure(s.check, what) if what in s.check else None, needs="check"
+        )
+        for css_class, what in (("dl-check", "shared"), ("dl-check-cosines", "cosine"))
     )
-    self.check = self.plot("dl-check", partial(_check_figure, "shared"), "check")
-    self.cosines = self.plot("dl-check-cosines", partial(_check_figure, "cosine"), "check")
-    both = columns([self.check], [self.cosines], css_class="dl-results")
-    title = "Do words with the same meaning share an entry?"
-    return section(title, row(self.check_words), self.check_text, both, note=CHECK)
-
-
-def _check_figure(what: str, s: WordsState):
-    check = s.check
-    return None if check is None or what not in check else f.check_figure(check, what)
+    return section(
+        "Do words with the same meaning share an entry?",
+        row(compare),
+        self.text("dl-check-text", lambda s: status_html(f.describe_check(s.check)), needs="check"),
+        columns([shared], [cosines], css_class="dl-results"),
+        note=CHECK,
+    )
 
 # %% ../../../nbs/09_explore/7_words/30_panel.ipynb #5dcf981f
 @patch
 def _rankings(self: Words):
     s = self.state
     self.ways: dict[str, w.VBox] = {}  # variant → its images
-    self.drawn = 0  # number of drawn captions, the next random seed
-    self.ranker = self.dropdown(
+    ranker = self.dropdown(
         "Ranking model", "ranker", lambda s: list(s.workbench.models), "available", css_class="dl-ranker"
     )
-    self.translator = self.dropdown(
-        "Translation", "translator", lambda s: list(s.translators), css_class="dl-translator"
-    )
+    translator = self.dropdown("Translation", "translator", lambda s: list(s.translators), css_class="dl-translator")
     self.query = self.search_row(
-        QueryRow(),
+        "Describe an image in any language",
         s.ask,
         lambda s: s.source.languages,
         "ranker",
@@ -216,32 +216,27 @@ def _rankings(self: Words):
         tooltip="Learn from captions of 200 validation images, for this model and translation",
         css_class="dl-learn",
     )
-    self.versions_text = self.text("dl-versions-text", self._versions_text, "rankings", "combinations")
-    on = "rankings", "followed"
-    self.versions = self.text("dl-versions-host", lambda s: s.rankings and f.versions_html(s.rankings, s.followed), *on)
-    self.ranks = self.plot("dl-ways", _ranks_figure, *on)
-    self.rankings = w.Box(layout=w.Layout(overflow="visible")).add_class("dl-results")
-    self.part(self._show_rankings, *on, "target")
-    draw = button(
-        "Draw a caption", self.draw, "Search with a random caption, whose image is known", css_class="dl-draw"
+    versions = self.text(
+        "dl-versions-host", lambda s: f.versions_html(s.rankings, s.followed), "followed", needs="rankings", static=True
     )
+    ranks = self.plot(
+        "dl-ways",
+        lambda s: f.rank_figure(s.rankings, s.followed, s.followed == s.target),
+        "followed",
+        needs="rankings",
+    )
+    self.rankings = w.Box(layout=w.Layout(overflow="visible")).add_class("dl-results")
+    self.part(self._show_rankings, "rankings", "followed", "target")
     return section(
         "Rankings of a query and its translations",
-        row(self.ranker, self.translator),
+        row(ranker, translator),
         self.query,
-        row(draw, self.learn),
-        self.versions_text,
-        columns([self.versions], [self.ranks], css_class="dl-results"),
+        row(self.draw_button(), self.learn),
+        self.text("dl-versions-text", self._versions_text, "combinations", needs="rankings"),
+        columns([versions], [ranks], css_class="dl-results"),
         self.rankings,
         note=MOVES,
     )
-
-
-@patch
-def draw(self: Words) -> None:
-    "Rank with a random caption"
-    self.drawn += 1
-    self.state.draw(self.drawn)
 
 
 @patch
@@ -249,44 +244,36 @@ def _versions_text(self: Words, s: WordsState) -> str:
     learned = s.combinations.get((s.ranker, s.translator))
     self.learn.button.disabled = learned is not None
     by = f" CLC-C was learned from captions of {learned['n']:,} validation images." if learned else ""
-    return status_html(f.describe_versions(s.rankings) + by) if s.rankings else ""
+    return status_html(f.describe_versions(s.rankings) + by)
 
-
-def _ranks_figure(s: WordsState):
-    return s.rankings and f.rank_figure(s.rankings, s.followed, s.followed == s.target)
-
-
-@patch
-def _ranking_box(self: Words, variant: str) -> w.VBox:
-    "A heading and an empty grid for the images of a variant"
-    grid = PictureGrid(size=88, name=f.variant_name(variant))
-    grid.observe(lambda _: self.state.follow(grid.clicked), "clicks")
-    return w.VBox([prose(), grid], layout=w.Layout(overflow="visible")).add_class("dl-way")
-
-
+# %% ../../../nbs/09_explore/7_words/30_panel.ipynb #42aff9e2
 @patch
 def _show_rankings(self: Words) -> None:
     "The images of each variant side by side"
     variants = self.state.rankings.ways if self.state.rankings else []
     for variant in variants:
         if variant not in self.ways:
-            self.ways[variant] = self._ranking_box(variant)
+            grid = PictureGrid(size=88, name=f.variant_name(variant))
+            grid.observe(lambda _, grid=grid: self.state.follow(grid.clicked), "clicks")
+            self.ways[variant] = w.VBox([prose(), grid], layout=w.Layout(overflow="visible")).add_class("dl-way")
         self._show_ranking(variant)
     self.rankings.children = [self.ways[variant] for variant in variants]
-    shown = [child for box in self.rankings.children for child in box.children]
-    self.static = [self.entry_text, self.entry, self.versions, *shown]
 
 
 @patch
 def _show_ranking(self: Words, variant: str) -> None:
     "The images of a variant, with the rank of the followed one; the target image is marked"
     s = self.state
-    found, wb = s.rankings, s.workbench
     heading, grid = self.ways[variant].children
-    items = f.ranking_items(found, variant, wb.address, wb.alt)
-    grid.items = [item | dict(marked=item["id"] == s.target) for item in items]
+    grid.items = f.ranking_items(s.rankings, variant, s.workbench, s.target)
     grid.selected = s.followed
-    grid.rtl = direction(found.query.language) == "rtl"
-    rank = f"rank {found.rank(variant, s.followed):,} of {len(found.ids):,}"
+    grid.rtl = direction(s.rankings.query.language) == "rtl"
+    rank = f"rank {s.rankings.rank(variant, s.followed):,} of {len(s.rankings.ids):,}"
     note = f'<span class="dl-soft">the {f.target_name(s.followed == s.target)}: {rank}</span>'
     heading.value = f"<b>{html.escape(f.variant_name(variant))}</b> {note}"
+
+
+@patch
+def snapshot(self: Words) -> str:
+    "The images of each variant as static HTML"
+    return super(Words, self).snapshot([child for box in self.rankings.children for child in box.children])

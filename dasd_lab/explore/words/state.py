@@ -16,21 +16,20 @@ from traitlets import Any, Dict, Int, Unicode
 from ...base.contracts import LabError, expect
 from ...corpora.by_machine.builtin_translators import translators_for
 from ...corpora.languages import english_name
-from ..caption_queries import draw_caption, query_note
+from ..caption_queries import QueryState
 from ..theme import language_name
-from ..workbench import Model, State, Workbench, shows_messages
+from ..workbench import Model, Workbench, shows_messages
 from ...search.explain.rankings import learn_combination, rankings
 from dasd_lab.search.explain.shared_words import (
     SharedWords,
     dictionary_check,
-    entries_by_languages,
     has_words,
     read_word,
     spelt_alike,
 )
 
 # %% ../../../nbs/09_explore/7_words/10_state.ipynb #89cb51cc
-class WordsState(State):
+class WordsState(QueryState):
     "A word with the words that share its entry, and a query with its translations"
 
     word = Unicode()  # word as typed
@@ -40,8 +39,6 @@ class WordsState(State):
     shown_language = Unicode()  # language of the frequency curve
     check = Any(None, allow_none=True)  # table of `dictionary_check`
     ranker = Unicode()  # name of the model that ranks
-    text = Unicode()  # query as typed
-    language = Unicode()  # of the query, ISO 639; empty: detect
     translator = Unicode()  # name of the translator
     rankings = Any(None, allow_none=True)  # Rankings of the query
     target = Unicode()  # id of the target image; empty: unknown
@@ -127,15 +124,13 @@ def look_up(
     language: str = "",  # ISO 639; empty: detect
 ) -> None:
     "Read a word, and select the first one that is known"
-    if not word.strip() or not self.model:
-        self.set_together(word=word, reading=None, word_id=-1)
-        if not self.model:
-            raise self.missing
-        return
-    reading = read_word(word, self.words.method, language or None)
-    shown = reading.language if reading.known else self.shown_language
-    known = next(iter(reading.known), -1)
-    self.set_together(word=word, word_language=language, reading=reading, word_id=known, shown_language=shown)
+    method = self.words.method
+    reading = read_word(word, method, language or None) if word.strip() else None
+    known = reading.known if reading else ()
+    shown = reading.language if known else self.shown_language
+    self.set_together(
+        word=word, word_language=language, reading=reading, word_id=next(iter(known), -1), shown_language=shown
+    )
 
 
 @patch
@@ -145,12 +140,10 @@ def look_at(
     id: int,  # of a word
 ) -> None:
     "Select another word"
-    table = self.words.table
-    if id not in table.index:
-        self.word_id = -1
-    last = len(self.words.vocabulary) - 1
-    expect(id in table.index, f"the word {id}", f"an id from 2 to {last}", "Take it from the table.")
-    self.set_together(word_id=id, shown_language=table.language[id])
+    languages = self.words.table.language
+    known = f"an id from 2 to {languages.index[-1]}"
+    expect(id in languages.index, f"the word {id}", known, "Take it from the table.")
+    self.set_together(word_id=id, shown_language=languages[id])
 
 # %% ../../../nbs/09_explore/7_words/10_state.ipynb #f8fcd51e
 @patch
@@ -162,16 +155,14 @@ def understood_word(self: WordsState) -> str:
     text = language_name(reading.language) + ("" if reading.recognised else ", as selected")
     if reading.others:
         text += f"; also in captions of {', '.join(english_name(code) for code in reading.others)}"
-    if not reading.pieces:
-        return f"{text}: no word"
-    if len(reading.pieces) > 1:
-        text += f"; cut into {' + '.join(reading.pieces)}"
+    if len(reading.pieces) != 1:
+        text += f"; cut into {' + '.join(reading.pieces)}" if reading.pieces else ": no word"
     if reading.unknown:
-        text += f"; not in the vocabulary, omitted from captions: {', '.join(reading.unknown)}"
         vocabulary = self.words.vocabulary
         alike = [word for piece in reading.unknown for word in spelt_alike(piece, vocabulary, reading.language, 4)]
-        known = list(dict.fromkeys(alike))[:6]
-        text += f" (known: {', '.join(known)})" if known else ""
+        known = ", ".join(list(dict.fromkeys(alike))[:6])
+        text += f"; not in the vocabulary, omitted from captions: {', '.join(reading.unknown)}"
+        text += f" (known: {known})" if known else ""
     return text
 
 
@@ -188,12 +179,6 @@ def neighbours(
 ) -> pd.DataFrame | None:  # None: no word is selected
     "The nearest words of every language"
     return self.words.nearest(self.word_id, k) if self.word_id > 0 else None
-
-
-@patch
-def serving(self: WordsState) -> pd.DataFrame | None:  # None: no entries
-    "Number of entries by the number of languages that share them"
-    return entries_by_languages(self.words) if self.model and self.words.has_entries else None
 
 
 @patch
@@ -241,17 +226,6 @@ def follow(
 
 @patch
 @shows_messages
-def draw(
-    self: WordsState,
-    seed: int = 0,  # random seed
-) -> None:
-    "Rank with a random caption, whose image is the target"
-    caption = draw_caption(self.workbench, self.source.gallery.ids, self.source.method.languages, seed)
-    self.ask(caption.text, caption.language, caption.visual_id)
-
-
-@patch
-@shows_messages
 def learn(
     self: WordsState,
     n: int = 200,  # validation images
@@ -266,9 +240,3 @@ def learn(
     report(0.1, f"captions of {n:,} validation images")
     module, curve = learn_combination(self.source.method, self.translators[self.translator], corpus, n=n)
     self.combinations = self.combinations | {key: dict(module=module, n=n, curve=curve)}
-
-
-@patch
-def understood(self: WordsState) -> str:
-    "The language of the query, for the line below the search box"
-    return query_note(self.text, self.source.method, self.language)
