@@ -83,5 +83,5 @@ def image_network_backbone(
     preprocessing = dict(mean=own["mean"], std=own["std"]) | crops
     unused = train_tokenizer(["no captions"] * 2, 20)
     languages = TowerLanguages(("en",), "there is no text tower")
-    options = dict(text=text, kind="image_network", languages=languages)
+    options: dict[str, Any] = dict(text=text, kind="image_network", languages=languages)
     return Backbone(network, unused, config, f"{name}, ten crops of {crop_size}", **options, **preprocessing)

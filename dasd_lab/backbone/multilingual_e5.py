@@ -192,7 +192,7 @@ def open_sentence_encoder(
     packed = PackedEncoder(packaged_file(package))
     bert = bert_alone(encoder_tensors(packed), packed.config)
     text = TextOfLayers(bert, "mean")
-    text.embedding = PackedEmbedding(packed, bert.positions)
+    text.embedding = PackedEmbedding(packed, bert.positions)  # type: ignore[assignment]  # it embeds as well
     languages = TowerLanguages(tuple(XLM_R.split()), "the pretraining of XLM-R")
     config = dict(precision=precision)
     return Backbone(bert, unigram_tokenizer(packed), config, package, text=text, kind="packed", languages=languages)

@@ -133,9 +133,11 @@ def tokenizer_for(
     if not name and path is None:
         return clip_tokenizer()
     fetch = f"Fetch tokenizer.json of {name} from the Hugging Face hub and pass its path as `tokenizer`."
-    expect(path, f"no tokenizer for {name}", "its tokenizer.json", fetch)
+    expect(path is not None, f"no tokenizer for {name}", "its tokenizer.json", fetch)
     start, end, pad = frame_of(name)
-    tokenizer = CaptionTokenizer.load(path, start=start, end=pad if options.get("strip_sep_token") else end, pad=pad)
+    tokenizer = CaptionTokenizer.load(
+        path or "", start=start, end=pad if options.get("strip_sep_token") else end, pad=pad
+    )
     if options.get("clean") == "canonicalize":
         canonical(tokenizer.tokenizer)
     return tokenizer
@@ -234,16 +236,16 @@ def offline_config(
     folder: Path | None = None,  # perhaps with the config.json of its text encoder
 ) -> tuple[dict, str]:  # configuration, kind of backbone
     "A configuration that can be built without the hub: with that of its text encoder"
-    config = deepcopy(dict(config))
-    name = config["text_cfg"].get("hf_model_name")
+    built = deepcopy(dict(config))
+    name = built["text_cfg"].get("hf_model_name")
     if not name:
-        return config, "open_clip"
+        return built, "open_clip"
     own = read_json(Path(folder or "") / "config.json", optional=True) if folder else {}
     encoder = own or ENCODERS.get(name)
     step = f"Fetch config.json of {name} from the Hugging Face hub into the folder of the weights."
     expect(encoder, f"no configuration of the text encoder {name}", "its config.json", step)
-    config["text_cfg"]["encoder"] = encoder
-    return config, "open_clip_encoder"
+    built["text_cfg"]["encoder"] = encoder
+    return built, "open_clip_encoder"
 
 
 def _published(

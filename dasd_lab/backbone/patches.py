@@ -6,7 +6,7 @@
 __all__ = ['place_tokens', 'n_places', 'encode_places', 'pixel_columns', 'picture_columns', 'joined']
 
 # %% ../../nbs/03_backbone/2_features/10_patches.ipynb #2cb4a3f7
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -124,7 +124,7 @@ def encode_places(
 
 
 def _columns(
-    requested: Iterable[str],  # keys of `contracts.COLUMNS`
+    requested: Collection[str],  # keys of `contracts.COLUMNS`
     frames: Tensor,  # [N, T, E] whole images
     frame_mask: Tensor,  # [N, T]
     tokens: Tensor | None = None,  # [N, V, E] visual tokens, if they are requested
@@ -143,7 +143,7 @@ def _columns(
 def pixel_columns(
     backbone: Backbone,  # frozen
     pixels: Tensor,  # [N, 3, size, size] preprocessed images, one frame each
-    columns: Sequence[str],  # requested keys of `contracts.COLUMNS`
+    columns: Collection[str],  # requested keys of `contracts.COLUMNS`
 ) -> dict[str, Tensor]:  # see `picture_columns`
     "Features of pixels, such as partially occluded images"
     whole = torch.ones(len(pixels), 1, dtype=torch.bool)
@@ -156,7 +156,7 @@ def pixel_columns(
 def picture_columns(
     backbone: Backbone,  # frozen
     pictures: Sequence,  # see `Backbone.encode_frames`
-    columns: Sequence[str],  # requested keys of `contracts.COLUMNS` besides 'image_features'
+    columns: Collection[str],  # requested keys of `contracts.COLUMNS` besides 'image_features'
     progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
 ) -> dict[str, Tensor]:  # 'image_features', and the requested ones with their masks
     "Features of images and clips"

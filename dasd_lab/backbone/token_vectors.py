@@ -126,7 +126,7 @@ def cut_tokenizer(
     library = tokenizer.tokenizer
     unknown = unknown_piece(library)
     special = [unknown, *(library.token_to_id(name) for name in tokenizer.names if name)]
-    ids = {id for id in special if id is not None} | set(used_pieces(tokenizer, captions))
+    ids: set[int] = {id for id in special if id is not None} | set(used_pieces(tokenizer, captions))
     if tokenizer.places is not None:
         ids &= set(tokenizer.places)
     kept = sorted(ids)

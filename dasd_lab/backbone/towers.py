@@ -504,7 +504,7 @@ def own_tensors(
 ) -> dict[str, Tensor]:  # tensor name → tensor
     "The weights of two towers without those that installed packages hold; changes of low rank as their factors"
     packaged = clip.packaged_state() if hasattr(clip, "packaged_state") else {}
-    own = {}
+    own: dict[str, Tensor] = {}
     for name, tensor in clip.state_dict().items():
         factors = getattr(clip, "changes", {}).get(name)
         if factors and changed(packaged[name], factors).equal(tensor.cpu()):
