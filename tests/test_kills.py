@@ -5,7 +5,6 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -111,9 +110,10 @@ def test_a_run_removes_what_it_was_writing_and_nothing_else(tmp_path):
         other.write_text("kept")
     with pytest.raises(KeyboardInterrupt), whole_file(tmp_path / "order.json") as file:
         file.write_text("half")
-        (tmp_path / f".order.json-1-{'0' * 8}").write_text("half")  # of a process that was killed
+        (tmp_path / f".order.json-in-writing-{'0' * 8}").write_text("half")  # of a process that was killed
         raise KeyboardInterrupt
-    abandoned = Path(tempfile.mkdtemp(prefix=".checkpoint-in-writing-", dir=tmp_path))
+    abandoned = tmp_path / f".checkpoint-in-writing-{'a' * 8}"
+    abandoned.mkdir()
     with claim(tmp_path):
         pass
     assert not abandoned.exists()

@@ -170,6 +170,7 @@ def called(module, monkeypatch, *words):
     return module.main()
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_a_step_runs(monkeypatch, capsys, tmp_path):
     threads = torch.get_num_threads()
     called(bench_train, monkeypatch, "--tiny", "--rounds", "2", "--json", str(tmp_path / "a.json"))
@@ -178,6 +179,7 @@ def test_the_benchmark_of_a_step_runs(monkeypatch, capsys, tmp_path):
     assert "plain" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_a_gpu_runs_without_one(monkeypatch, capsys, tmp_path):
     if not torch.cuda.is_available():
         assert called(bench_gpu, monkeypatch) == 2 and "python tools/bench/gpu.py" in capsys.readouterr().err
