@@ -147,6 +147,7 @@ def called(module, monkeypatch, *words):
     return module.main()
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_a_step_runs(monkeypatch, capsys, tmp_path):
     threads = torch.get_num_threads()
     called(bench_train, monkeypatch, "--tiny", "--rounds", "2", "--json", str(tmp_path / "a.json"))

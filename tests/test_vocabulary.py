@@ -18,6 +18,7 @@ from dasd_lab.backbone.tokens import CaptionTokenizer, train_tokenizer
 from dasd_lab.backbone.towers import Backbone, build_clip
 from dasd_lab.backbone.weights import CATALOGUE, find_weights, import_weights
 from dasd_lab.base.contracts import LabError
+from dasd_lab.base.storage import write_tensors
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.methods.dasd.adapters import AdapterConfig
 from dasd_lab.methods.dasd.disentangling import DisentanglerConfig
@@ -210,10 +211,8 @@ def test_from_a_download_to_a_method(captions, tmp_path, monkeypatch):
     t.save(str(download / "tokenizer.json"))
     (download / "config.json").write_text("{}")
     matrix = torch.randn(t.get_vocab_size(), 24)
-    torch.save(
-        {"bert.embeddings.word_embeddings.weight": matrix, "bert.pooler.dense.bias": torch.zeros(3)},
-        download / "pytorch_model.bin",
-    )
+    tensors = {"bert.embeddings.word_embeddings.weight": matrix, "bert.pooler.dense.bias": torch.zeros(3)}
+    write_tensors(tensors, download / "model.safetensors")
     fetch = f"hf download google-bert/bert-base-multilingual-cased .*{CATALOGUE['mbert'].revision}"
     with pytest.raises(LabError, match=f"{fetch}.*weights import mbert"):
         find_weights("mbert")
