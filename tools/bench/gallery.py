@@ -50,11 +50,14 @@ class Widened(RetrievalMethod):
         self.inner = inner.eval()
         self.languages = inner.languages
         self.backbone = inner.backbone
-        self.embed_dim = WIDTH
         # rows of the cosine transform: orthonormal, and the same on every machine
         rows = 3 * torch.arange(1, inner.embed_dim + 1)
         angles = torch.pi / WIDTH * torch.outer(rows, torch.arange(WIDTH) + 0.5)
         self.register_buffer("turn", torch.cos(angles).float() * (2 / WIDTH) ** 0.5)
+
+    @property
+    def embed_dim(self):
+        return WIDTH
 
     def encode_captions(self, captions, language):
         return self.inner.encode_captions(captions, language) @ self.turn
