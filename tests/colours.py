@@ -1,15 +1,9 @@
-"Methods that encode the mean colour of images, and a process whose children tests kill"
-
-import json
-import os
-import sys
+"Methods that encode the mean colour of images"
 
 import numpy as np
 import torch
 
 from dasd_lab.base.contracts import RetrievalMethod
-
-# nearly everything that the children need, so they start quickly; no engine, whose threads do not survive a fork
 from dasd_lab.search.gallery.inputs import open_picture
 
 WORDS = {
@@ -89,41 +83,3 @@ class Reading(Slotted):
 
     def encode_visuals(self, visuals):
         return dict(features=visuals["image_features"], slots=visuals["lengths"])
-
-
-def steps(folder: str, first: int):
-    "Put batches until killed; print the number of each batch once it is stored. Its images tell their batch"
-    from dasd_lab.search.on_disk.stored import StoredGallery
-
-    gallery = StoredGallery(folder, Named())
-    for step in range(first, 2000):
-        ids = [f"{step}-{i}" for i in range(1 + 7 * (step % 5))]
-        features = torch.full((len(ids), 3), step + 1.0)
-        thumbnails = {id: str(step).encode() for id in ids}
-        gallery.put(ids, dict(features=features), dict(width=[step] * len(ids)), thumbnails)
-        print(step, flush=True)
-
-
-def run_import(folder: str, pictures: str):
-    "An import that prints a dot for each batch once it is stored"
-    from dasd_lab.search.on_disk.importing import import_folder
-    from dasd_lab.search.on_disk.stored import StoredGallery
-
-    def dots(batches):
-        for batch in batches:
-            yield batch
-            print(".", flush=True)
-
-    import_folder(StoredGallery(folder, Named()), pictures, batch_size=16, progress=dots)
-
-
-if __name__ == "__main__":
-    for line in sys.stdin:
-        name, *args = json.loads(line)
-        child = os.fork()
-        if not child:
-            print(os.getpid(), flush=True)
-            globals()[name](*args)
-            os._exit(0)
-        os.waitpid(child, 0)
-        print("ended", flush=True)

@@ -223,7 +223,9 @@ def reseal(folder):
             pass  # the manifest itself is broken
 
 
-@pytest.mark.parametrize("kind", OPENED)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind in ("run", "resume") else kind for kind in OPENED]
+)
 def test_broken_files_are_refused_in_one_line(made, kind, tmp_path):
     tracebacks = []
     frozen = fingerprint(made[1])

@@ -7,8 +7,7 @@ from PIL import Image
 
 from dasd_lab.base.contracts import Caption, RetrievalMethod
 from dasd_lab.search.gallery.contact_sheet import contact_sheet, sheet_row
-from dasd_lab.search.gallery.in_memory import Gallery, Hits, best_of_slices
-from dasd_lab.search.queries import read_query
+from dasd_lab.search.gallery.in_memory import Gallery
 
 
 class Tower(torch.nn.Module):
@@ -72,24 +71,6 @@ def test_search_over_slices_equals_one_sort_over_everything(gallery):
     assert gallery.method.widest <= 7
 
 
-@pytest.mark.parametrize("n,k,size", [(1, 1, 1), (10, 3, 1), (10, 3, 4), (10, 10, 3), (10, 99, 3), (1000, 12, 64)])
-def test_merged_slices_equal_a_stable_sort(n, k, size):
-    x = torch.randint(0, 5, (n,), generator=torch.Generator().manual_seed(n)).float()
-    indices, scores = best_of_slices(lambda part: x[part], n, k, size)
-    expected = sorted(range(n), key=lambda i: (-x[i].item(), i))[:k]
-    assert indices == expected
-    assert scores == [x[i].item() for i in expected]
-
-
-def test_adding_in_batches_changes_nothing(method):
-    pictures = [plain(c) for c in np.random.default_rng(1).integers(0, 256, (11, 3))]
-    one = Gallery(method).add(pictures, batch_size=100)
-    many = Gallery(method).add(pictures[:4], batch_size=3).add(pictures[4:], batch_size=2)
-    assert one.ids == many.ids
-    assert torch.equal(one.image_features, many.image_features)
-    assert one.thumbnails == many.thumbnails
-
-
 def test_search_uses_evaluation_mode_and_restores_training_mode(gallery):
     gallery.method.train()
     gallery.method.modes.clear()
@@ -111,20 +92,6 @@ def test_a_folder_is_added_and_what_cannot_be_read_is_named(method, tmp_path, mo
     )
     assert gallery.ids[1:] == ["again", "picture-00003", "red.png"]
     assert "<img" in gallery.search("1 0 0", "de", k=6)._repr_html_()
-
-
-def test_hits_as_html_and_as_a_table(gallery):
-    page = gallery.search("1 0 0", "ar", k=3)._repr_html_()
-    assert page.count("<img") == 3
-    assert page.count('src="data:image/webp') == 3
-    assert 'lang="ar"' in page
-    assert 'dir="rtl"' in page
-    assert 'dir="auto"' in page
-    assert "http" not in page
-    hits = gallery.search("1 0 0", "de", k=3)
-    assert list(hits.to_frame().columns) == ["rank", "id", "score"]
-    with_markup = Hits(hits.hits, read_query("<b>", gallery.method, "de"))
-    assert "&lt;b&gt;" in with_markup._repr_html_()
 
 
 def test_sheet_shows_a_missed_target_with_its_rank(gallery, tmp_path):

@@ -126,12 +126,6 @@ def test_csv_faults(broken, line, kind):
     assert texts(found) == GOOD
 
 
-def test_a_line_end_inside_quotes():
-    found = read_parallel('en,it\n"a cat\non a roof","un gatto\nsu un tetto"\na dog,un cane\n', "it", recognise=False)
-    assert texts(found) == [("a cat on a roof", "un gatto su un tetto"), ("a dog", "un cane")]
-    assert [p.line for p in found.pairs] == [2, 5]
-
-
 @pytest.mark.parametrize(
     "row", ["not json", "[1, 2", '"a cat"', '{"en": "a cat"}', '{"text": "a cat", "other": "un gatto"}', "{}"]
 )

@@ -11,34 +11,27 @@ import socket
 import struct
 import subprocess
 import sys
-import threading
 import time
 import zipfile
-import zlib
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import urlencode
 
 import pytest
 import torch
-from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 from PIL import Image
-from served import COLOURS, Named, draw, make, picture, serving
+from served import Named, draw, make, picture, serving
 
 from dasd_lab.base.contracts import LabError
 from dasd_lab.commands import galleries
 from dasd_lab.runs import loading
 from dasd_lab.search.on_disk.places import recorded_name
 from dasd_lab.search.on_disk.stored import StoredGallery
-from dasd_lab.serve import uploads
 from dasd_lab.serve.limits import ServiceSettings, cookie_of
 from dasd_lab.serve.service import gallery_app
 
 schemathesis = pytest.importorskip("schemathesis")
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS
 
@@ -60,13 +53,6 @@ def client(gallery, settings=WRITER, **more):
     return TestClient(
         gallery_app(gallery, settings), base_url="http://localhost", raise_server_exceptions=False, **more
     )
-
-
-def inner(app):
-    "The application itself, without the limits around it"
-    while not hasattr(app, "routes"):
-        app = app.app
-    return app
 
 
 def ids(answer) -> list[str]:
@@ -131,170 +117,14 @@ def test_valid_and_invalid_requests_are_answered_as_documented(document, path, m
         FUZZ(given(operation.as_strategy(generation_mode=mode))(validate))()
 
 
-ODD = [
-    None,
-    True,
-    0,
-    -1,
-    2**63 - 1,
-    -(2**63) + 1,
-    2**63,
-    -(2**63),
-    10**400,
-    -0.0,
-    0.1,
-    1e308,
-    5e-324,
-    float("nan"),
-    float("inf"),
-    "",
-    "red",
-    "' OR 1=1 --",
-    "\\",
-    '"',
-    "%_",
-    "\x00",
-    "\ud800",
-    "\U0001f415",
-    "x" * 5000,
-    [],
-    {},
-    [[1]],
-]
-COLUMNS = [
-    "shade",
-    "colour",
-    "light",
-    "weight",
-    "width",
-    "modified",
-    "digest",
-    "description",
-    "source",
-    "id",
-    "no such",
-    "x' OR 'x",
-]
-values = st.one_of(
-    st.sampled_from(ODD), st.integers(), st.floats(), st.text(st.characters(exclude_categories=()), max_size=9)
-)
-columns = st.sampled_from(COLUMNS)
-conditions = st.one_of(
-    values,
-    st.lists(values, max_size=3),
-    st.dictionaries(
-        st.sampled_from(["from", "to", "starts", "not", "other"]),
-        st.one_of(values, st.lists(values, max_size=3)),
-        max_size=3,
-    ),
-)
-letters = st.one_of(
-    st.sampled_from(["rot", "蓝", "أزرق", "🐕", "  ", "\ud800", "\x00", "x" * 4000]),
-    st.text(st.characters(exclude_categories=()), max_size=30),
-)
-known = st.sampled_from(["red-00.png", "yellow-02.png", "gone", "red' OR 'x", "\x00", "\ud800"])
-
-
-class Asker:
-    "Sends requests that a well-behaved client would not, and checks that the answers are documented"
-
-    def __init__(self, document):
-        self.document = document
-        self.paths = document.raw_schema["paths"]
-        self.client = TestClient(document.app, base_url="http://localhost", raise_server_exceptions=False)
-        self.statuses = set()
-
-    def __call__(self, method, path, query=None, **options):
-        url = f"{path}?{urlencode(query or {}, errors='surrogatepass')}"
-        answer = self.client.request(method, url, **options)
-        status = answer.status_code
-        self.statuses.add(status)
-        documented = self.paths[path][method.lower()]["responses"]
-        assert status < 500 and str(status) in documented, (status, query, options, answer.text)
-        if answer.headers["content-type"] == "application/json":
-            self.document[path][method].validate_response(answer)
-        return status
-
-    def change(self, id, body):
-        headers = {"content-type": "application/json"}
-        self("PATCH", "/api/picture", dict(id=id), content=json.dumps(body), headers=headers)
-
-
-MANY = settings(FUZZ, max_examples=100)
-
-
-SEARCHES = st.fixed_dictionaries(
-    {},
-    optional=dict(
-        text=letters,
-        like=known,
-        where=st.dictionaries(columns, conditions, max_size=2).map(json.dumps),
-        share=st.floats(),
-        language=st.sampled_from(["", "de", "ar", "fr", "DE"]),
-        k=st.integers(-1, 1100),
-        skip=st.integers(-1, 9100),
-    ),
-)
-
-
-FACTS = st.dictionaries(columns, values, max_size=2)
-
-
-CHANGES = st.one_of(
-    FACTS.map(lambda f: dict(facts=f)), st.dictionaries(st.text(max_size=5), values, max_size=2), values
-)
-
-
-def check_some_accepted(ask: Asker):
-    assert {400} < ask.statuses and ask.statuses & {200, 201}, ask.statuses
-
-
-def test_nearly_valid_searches(document):
-    "Filters and texts of all kinds: refused or answered, as documented"
-    ask = Asker(document)
-
-    @given(SEARCHES)
-    def check(query):
-        ask("GET", "/api/search", query)
-
-    MANY(check)()
-    check_some_accepted(ask)
-
-
-def test_nearly_valid_changes(document):
-    ask = Asker(document)
-    MANY(given(known, CHANGES)(ask.change))()
-    check_some_accepted(ask)
-
-
-def test_lists_within_lists(gallery):
-    "Refused at any depth, in a URL as in a form"
-    ask = client(gallery)
-    png = encoded(picture("red", 1))
-    for n in (50, *range(975, 995), 9000):  # around the depth that the JSON parser still accepts
-        lists = "[" * n + "]" * n
-        negations = '{"not":' * (n // 8) + "1" + "}" * (n // 8)
-        for value in (lists, negations):
-            params = dict(text="rot", where=f'{{"shade":{value}}}')
-            assert ask.get("/api/search", params=params).status_code == 400, n
-        answer = ask.post("/api/pictures", files=upload(png), data=dict(facts=f'{{"shade":{lists}}}'))
-        assert answer.status_code == 400, n
-    change = dict(facts=dict(ids=1))
-    assert ask.patch("/api/picture", params=dict(id="red-00.png"), json=change).status_code == 400
-    assert len(gallery) == 12
-
-
 def test_the_document_lists_every_route(document, gallery):
-    app = inner(gallery_app(gallery, WRITER))
     document.validate()
-    routes = {(r.path, m) for r in app.routes if isinstance(r, APIRoute) for m in r.methods}
-    schema = app.openapi()
-    documented = {(path, m.upper()) for path, operations in schema["paths"].items() for m in operations}
-    assert routes == documented and len(routes) >= 9
+    schema = client(gallery).get("/api/openapi.json").json()
+    documented = [(path, m.upper()) for path, operations in schema["paths"].items() for m in operations]
+    assert sorted(documented) == sorted(OPERATIONS) and str(gallery.folder) not in json.dumps(schema)
     for operations in schema["paths"].values():
         for operation in operations.values():
             assert {"400", "401", "403", "413", "422", "429", "504"} <= set(operation["responses"]), operation
-    assert schema["info"]["title"] == "Gallery" and str(gallery.folder) not in json.dumps(schema)
 
 
 # sizes and timeouts
@@ -314,29 +144,12 @@ def raw(port: int, head: str, *parts: bytes) -> tuple[int, dict, bytes]:  # stat
         return answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
 
 
-def chunked(data: bytes) -> list[bytes]:
-    "A body in chunks of 50 bytes"
-    parts = [data[i : i + 50] for i in range(0, len(data), 50)]
-    return [b"%x\r\n%s\r\n" % (len(part), part) for part in parts] + [b"0\r\n\r\n"]
-
-
-PATCH = "PATCH /api/picture?id=red-00.png HTTP/1.1\nhost: localhost\ncontent-type: application/json\n"
-
-
-CHUNKED = "transfer-encoding: chunked\n"
-
-
 def test_a_body_that_is_too_large_is_refused(gallery):
     good = multipart(encoded(picture("red")))
-    too_large = good.replace(b"--b--", b"\r\n" * 30 + b"--b--")
     with serving(gallery_app(gallery, replace(WRITER, most_bytes=len(good)))) as port:
         for length in (len(good) + 1, 10**12):
             assert raw(port, POST + f"content-length: {length}\n")[0] == 413  # without reading it
         assert raw(port, POST + f"content-length: {len(good)}\n", good)[0] == 200
-        assert raw(port, POST + CHUNKED, *chunked(good))[0] == 200
-        assert raw(port, POST + CHUNKED, *chunked(too_large))[0] == 413
-        assert raw(port, PATCH + CHUNKED, *chunked(b" " * (len(good) + 1)))[0] == 413
-        assert raw(port, "GET /api/gallery HTTP/1.1\nhost: localhost\n")[0] == 200
 
 
 START = b'--b\r\ncontent-disposition: form-data; name="picture"; filename="x.png"\r\n\r\n'
@@ -356,33 +169,6 @@ def test_a_slow_answer_is_given_up_and_a_forwarded_scheme_is_believed_of_a_trust
     for proxies, secure in (((), False), (["127.0.0.1"], True)):
         with serving(gallery_app(gallery, replace(WRITER, token=TOKEN)), proxies=proxies) as port:
             assert ("Secure" in raw(port, head)[1]["set-cookie"]) == secure
-
-
-def test_searches_do_not_wait_for_writers(gallery, monkeypatch):
-    "For example for an import that holds the lock"
-    began = threading.Event()
-    go = threading.Event()
-    change = gallery.set_facts
-
-    def slow(*args):
-        began.set()
-        go.wait(300)
-        return change(*args)
-
-    monkeypatch.setattr(gallery, "set_facts", slow)
-    app = gallery_app(gallery, WRITER)
-    body = b'{"facts": {"shade": 5}}'
-    with serving(app) as port, ThreadPoolExecutor(6) as pool:
-        try:
-            patches = [pool.submit(raw, port, PATCH + f"content-length: {len(body)}\n", body) for _ in range(6)]
-            assert began.wait(60)
-            while sum(p.running() for p in patches) < 6:
-                time.sleep(0.01)
-            for _ in range(3):
-                assert raw(port, "GET /api/search?text=rot&k=3 HTTP/1.1\nhost: localhost\n")[0] == 200
-        finally:
-            go.set()
-        assert 200 in [p.result()[0] for p in patches]
 
 
 # paths
@@ -534,72 +320,29 @@ def test_an_id_is_never_opened_as_a_file(tmp_path, monkeypatch):
     gallery.close()
 
 
-def test_no_answer_contains_a_relative_path(tmp_path, drawn, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    gallery = make(Path("our-secret/gallery"), drawn)
-    (gallery.folder / "uploads").write_text("in the way")
-    answer = client(gallery).post("/api/pictures", files=upload(encoded(picture("red", 2))))
-    assert answer.status_code == 400 and "could not be written" in answer.json()["error"]
-    assert "our-secret" not in answer.text
-    gallery.close()
-
-
-def test_no_answer_contains_a_path_of_this_machine(tmp_path):
+def test_no_answer_contains_a_path_of_this_machine(tmp_path, monkeypatch):
     "Neither successful nor failed ones, also when the disk fails; and no filter can find it letter by letter"
-    drawn = draw(tmp_path / "drawn", 1)
-    gallery = make(tmp_path / "gallery", drawn)
-    ask = client(gallery, replace(WRITER, originals=str(drawn)))
+    monkeypatch.chdir(tmp_path)
+    gallery = make(Path("our-secret/gallery"), draw(tmp_path / "drawn", 1))
+    ask = client(gallery, replace(WRITER, originals=str(tmp_path / "drawn")))
     red = dict(id="red-00.png")
-    png = upload(encoded(picture("red", 2)))
-    searches = [
-        dict(text="rot"),
-        dict(text="rot", where='{"source":{"starts":"/"}}'),
-        dict(text="rot", where='{"no":1}'),
-        dict(text=""),
-        dict(like="red-00.png"),
-        dict(text="rot", k="x"),
-        dict(text="rot", language="fr"),
-    ]
-    answers = [ask.get("/api/search", params=params) for params in searches]
+    texts = [dict(text="rot", where=where) for where in ("", '{"source":{"starts":"/"}}', '{"no":1}')]
+    answers = [ask.get("/api/search", params=params) for params in (*texts, dict(text=""), dict(like="red-00.png"))]
     assert answers[1].status_code == 400 and "source" not in answers[2].json()["expected"]
-    for path in ("gallery", "openapi.json", "picture", "thumbnail", "original", "nothing"):
-        answers.append(ask.get(f"/api/{path}", params=red))
-    answers += [
-        ask.post("/api/pictures", files=png),
-        ask.post("/api/pictures", files=upload(b"x")),
-        ask.post("/api/pictures", files=png, data=dict(facts='{"year":1}')),
-        ask.patch("/api/picture", params=red, json=dict(facts=dict(source="x"))),
-    ]
-    stored = gallery.folder / "uploads"
-    shutil.rmtree(stored)
-    stored.write_text("in the way")
+    answers += [ask.get(f"/api/{path}", params=red) for path in ("gallery", "openapi.json", "picture", "nothing")]
+    answers += [ask.post("/api/pictures", files=upload(data)) for data in (encoded(picture("red", 2)), b"x")]
+    shutil.rmtree(gallery.folder / "uploads")
+    (gallery.folder / "uploads").write_text("in the way")
     answers.append(ask.post("/api/pictures", files=upload(encoded(picture("red", 3)))))
-    assert answers[-1].status_code == 400 and "could not be written" in answers[-1].json()["error"]
-    (drawn / "red-00.png").unlink()
-    answers.append(ask.get("/api/original", params=red))
     shutil.rmtree(gallery.folder / "index")
     answers.append(ask.get("/api/search", params=dict(text="rot")))
-    assert answers[-1].status_code == 400
-    private = [str(tmp_path), str(Path(__file__).parents[1]), "Traceback", "site-packages"]
+    assert [answer.status_code for answer in answers[-2:]] == [400, 400]
     for answer in answers:
         text = answer.text + str(answer.headers)
-        assert not any(p in text for p in private), text
+        assert not any(p in text for p in (str(tmp_path), "our-secret", "Traceback", "site-packages")), text
 
 
 # uploads
-
-
-def chunk(kind: bytes, data: bytes) -> bytes:
-    return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
-
-
-def png(width: int, height: int, *chunks: bytes) -> bytes:
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", width.to_bytes(4, "big") + height.to_bytes(4, "big") + b"\x08\x02\0\0\0")
-        + b"".join(chunks)
-        + chunk(b"IEND", b"")
-    )
 
 
 def zipped() -> bytes:
@@ -607,60 +350,6 @@ def zipped() -> bytes:
     with zipfile.ZipFile(to, "w") as z:
         z.writestr("evil.html", "<script>alert(1)</script>")
     return to.getvalue()
-
-
-def bombs():
-    "Name and content of images that would need too much memory"
-    red = picture("red")
-    compressor = zlib.compressobj(9)
-    row = bytes(1 + 3 * 20_000)
-    rows = b"".join(compressor.compress(row) for _ in range(2600)) + compressor.flush()
-    yield "52 million pixels in 100 kB", png(20_000, 2_600, chunk(b"IDAT", rows))
-    yield "a PNG header of 2^31 x 2^31", png(2**31 - 1, 2**31 - 1, chunk(b"IDAT", zlib.compress(b"")))
-    frame = b"\x80\0\0\0\0\0\xff\xff\xff,\0\0\0\0\xff\xff\xff\xff\0\x02\x02D\x01\0;"
-    yield "a large GIF", b"GIF89a\xff\xff\xff\xff" + frame
-    yield "a small GIF with a large frame", b"GIF89a\x01\0\x01\0" + frame
-    jpeg = encoded(red, "JPEG")
-    size = b"\xff\xc0\x00\x11\x08\x00\x10\x00\x18"
-    yield "a JPEG header of 65535 x 65535", jpeg.replace(size, size[:5] + b"\xff\xff\xff\xff")
-    yield "a TIFF with a large tile", tiff_with_large_tile()
-    canvas = b"RIFF\x80\0\0\0WEBPVP8X\x0a\0\0\0\x02\0\0\0\xff\x3f\0\xff\x3f\0ANIM\x06\0\0\0\0\0\0\0\0\0"
-    yield "a WebP with a large canvas", canvas + bytes(90)
-    size = (24).to_bytes(4, "little") + (16).to_bytes(4, "little")
-    yield "a BMP header of 60000 x 60000", encoded(red, "BMP").replace(size, (60_000).to_bytes(4, "little") * 2)
-    tag = b"\x00\x01\x04\x00\x01\x00\x00\x00\x18\x00"
-    yield "a large TIFF", encoded(red, "TIFF").replace(tag, tag[:-1] + b"\xff")
-
-
-def tiff_with_large_tile() -> bytes:
-    "16 x 16 pixels in a tile of 9000 x 9000"
-    tags = [
-        (256, 4, 1, 16),
-        (257, 4, 1, 16),
-        (258, 3, 1, 8),
-        (259, 3, 1, 8),
-        (262, 3, 1, 2),
-        (277, 3, 1, 3),
-        (284, 3, 1, 1),
-        (322, 4, 1, 9000),
-        (323, 4, 1, 9000),
-        (324, 4, 1, 200),
-        (325, 4, 1, 40),
-    ]
-    directory = b"".join(struct.pack("<HHII", *tag) for tag in tags)
-    return b"II*\0\x08\0\0\0\x0b\0" + directory + bytes(4) + bytes(46) + zlib.compress(bytes(4000)) + bytes(99)
-
-
-@pytest.mark.parametrize("data", [pytest.param(d, id=n.replace(" ", "-")) for n, d in bombs()])
-def test_bombs_are_refused(gallery, data, monkeypatch):
-    "Unread: nothing is decoded"
-    decoded = []
-    monkeypatch.setattr(uploads, "read_picture", lambda *a: decoded.append(a))
-    ask = client(gallery)
-    assert len(data) < 300_000
-    r = ask.post("/api/search", files=upload(data))
-    assert r.status_code == 400 and r.json()["error"], r.text
-    assert not decoded
 
 
 NO_PICTURES = {
@@ -679,15 +368,32 @@ NO_PICTURES = {
 }
 
 
+def large(kind: str, at: bytes, size: bytes) -> bytes:
+    "An image whose header names other sizes"
+    data = encoded(picture("red"), kind)
+    assert at in data
+    return data.replace(at, size)
+
+
+# headers of images that would need gigabytes: nothing may be decoded
+BOMBS = {
+    "bomb.png": large("PNG", b"\0\0\0\x18\0\0\0\x10", b"\0\0\xff\xff" * 2),
+    "bomb.jpg": large("JPEG", b"\x08\0\x10\0\x18", b"\x08\xff\xff\xff\xff"),
+    "bomb.bmp": large("BMP", struct.pack("<II", 24, 16), struct.pack("<II", 60_000, 60_000)),
+    "bomb.gif": b"GIF89a\xff\xff\xff\xff\x80\0\0\0\0\0\xff\xff\xff,\0\0\0\0\xff\xff\xff\xff\0\x02\x02D\x01\0;",
+    "picture.tiff": encoded(picture("red"), "TIFF"),
+}
+NO_PICTURES |= {name: (data, "image/png") for name, data in BOMBS.items()}
+
+
 @pytest.mark.parametrize("name", NO_PICTURES)
 def test_other_files_are_refused_and_not_stored(gallery, name):
     data, kind = NO_PICTURES[name]
     ask = client(gallery)
-    before = len(gallery)
     for path in ("/api/search", "/api/pictures"):
         r = ask.post(path, files=upload(data, name, kind))
         assert r.status_code == 400 and r.json()["error"], (path, r.text)
-    assert len(gallery) == before and not [*(gallery.folder / "uploads").glob("*")]
+    assert len(gallery) == 12 and not [*(gallery.folder / "uploads").glob("*")]
 
 
 def test_only_pixels_of_an_upload_are_stored(gallery):
@@ -712,24 +418,19 @@ def test_only_pixels_of_an_upload_are_stored(gallery):
         assert thumbnail.headers["content-type"] == "image/webp"
         assert thumbnail.headers["x-content-type-options"] == "nosniff"
         assert "default-src 'none'" in thumbnail.headers["content-security-policy"]
-    stored = {p.name for p in (gallery.folder / "uploads").iterdir()}
-    assert stored == {i.removeprefix("uploads/") for i in gallery.thumbnails if i.startswith("uploads/")}
+    stored = {f"uploads/{p.name}" for p in (gallery.folder / "uploads").iterdir()}
+    assert stored == {id for id in gallery.ids if id.startswith("uploads/")}
     assert not (gallery.folder.parent / "evil.html").exists()
 
 
 def test_removed_and_refused_uploads_leave_no_file(gallery):
     ask = client(gallery)
-    data = encoded(picture("yellow", 5))
-
-    def add(facts):
-        return ask.post("/api/pictures", files=upload(data), data=dict(facts=facts))
-
-    assert add('{"shade":"x"}').status_code == 400 and not list((gallery.folder / "uploads").glob("*"))
-    id = add('{"shade":5}').json()["id"]
-    assert add('{"shade":"x"}').status_code == 400 and (gallery.folder / id).is_file()  # the first one stays
+    files = upload(encoded(picture("yellow", 5)))
+    refused = ask.post("/api/pictures", files=files, data=dict(facts='{"shade":"x"}'))
+    assert refused.status_code == 400 and not list((gallery.folder / "uploads").glob("*"))
+    id = ask.post("/api/pictures", files=files).json()["id"]
     assert ask.delete("/api/picture", params=dict(id=id)).json() == dict(pictures=1)
-    assert not (gallery.folder / id).exists() and id not in gallery
-    assert ask.get("/api/thumbnail", params=dict(id=id)).status_code == 404
+    assert not (gallery.folder / id).exists() and id not in gallery and id not in gallery.thumbnails
     source = Path(gallery.facts(["red-00.png"])["source"].item())
     assert ask.delete("/api/picture", params=dict(id="red-00.png")).status_code == 200
     assert source.is_file()  # not an upload
@@ -752,32 +453,6 @@ def test_an_image_that_is_uploaded_again_keeps_its_facts(gallery):
     assert facts(again) == [5, "amber", True, "a field of wheat"]
     assert facts(updated) == [7, "amber", True, "a field of wheat"]
     assert again["facts"]["added"] == first["facts"]["added"]
-
-
-def test_two_services_get_the_same_image(gallery, monkeypatch):
-    "It is stored once, with its file and the facts given to both; each sees the other's image a moment later"
-    other = StoredGallery(gallery.folder, Named())
-    first = client(gallery)
-    second = client(other)
-    files = upload(encoded(picture("blue", 7)))
-    id = first.post("/api/pictures", files=files, data=dict(facts='{"shade":7,"colour":"navy"}')).json()["id"]
-
-    def late(*_):
-        monkeypatch.undo()
-        return False  # as before the upload to the first service
-
-    monkeypatch.setattr(StoredGallery, "__contains__", late)
-    answer = second.post("/api/pictures", files=files, data=dict(facts='{"shade":8}'))
-    monkeypatch.undo()
-    assert answer.status_code == 201 and answer.json()["id"] == id
-    assert (answer.json()["facts"]["shade"], answer.json()["facts"]["colour"]) == (8, "navy")
-    assert len(other) == 13 and (gallery.folder / id).is_file()
-    refused = second.post("/api/pictures", files=files, data=dict(facts='{"shade":"x"}'))
-    assert refused.status_code == 400 and (gallery.folder / id).is_file()
-    assert first.delete("/api/picture", params=dict(id=id)).status_code == 200 and not (gallery.folder / id).exists()
-    assert second.post("/api/pictures", files=files).status_code == 201
-    assert id in other and (gallery.folder / id).is_file()
-    other.close()
 
 
 # access
@@ -810,14 +485,6 @@ def test_unknown_host_names_are_refused(gallery):
     for host, status in HOSTS:
         assert status_with(ask, host=host) == status, host
     assert status_with(ask, host="evil.example", x_forwarded_host="localhost") == 400
-    assert status_with(ask, x_forwarded_host="evil.example") == 200
-    with serving(gallery_app(gallery, WRITER)) as port:
-        assert raw(port, "GET /api/gallery HTTP/1.0\n")[0] == 400
-        absolute = "GET http://evil.example/api/gallery HTTP/1.1\nhost: evil.example\n"
-        assert raw(port, absolute)[0] == 400
-        for length in ("-1", "\xb2", "3, 4"):
-            head = f"POST /api/search HTTP/1.1\nhost: localhost\ncontent-length: {length}\n"
-            assert raw(port, head)[0] in (400, 422)
 
 
 ORIGINS = [
@@ -909,14 +576,10 @@ def test_the_token_in_headers_and_cookies(locked):
         assert locked(headers).get("/api/gallery").status_code == 401, headers
 
 
-def test_everything_but_the_page_needs_the_token(locked, gallery):
+def test_everything_but_the_page_needs_the_token(locked):
     ask = locked()
-    app = inner(gallery_app(gallery, replace(WRITER, token=TOKEN)))
-    routes = [(r.path, m) for r in app.routes if r.path.startswith("/api") for m in r.methods or ()]
-    assert len(routes) >= 10
-    unusual = ("/api/../api/gallery", "//api/gallery", "/API/gallery", "/app.js/../api/gallery", "/anything")
-    routes += [(path, "GET") for path in unusual]
-    for path, method in routes:
+    unusual = ("/api/openapi.json", "/api/../api/gallery", "//api/gallery", "/API/gallery", "/app.js/../api/gallery")
+    for path, method in (*OPERATIONS, *[(path, "GET") for path in unusual]):
         answer = ask.request(method, path, params=dict(id="red-00.png", text="rot", token=TOKEN))
         assert answer.status_code == 401 and answer.headers["www-authenticate"] == "Bearer", (path, method)
     for path in PAGE_FILES:
@@ -938,113 +601,6 @@ def test_the_token_in_the_address_sets_a_cookie(locked):
     assert "\n" not in injected.headers["location"] and len(injected.headers.get_list("set-cookie")) == 1
     other_host = locked().get("/", params=dict(token=TOKEN), headers=dict(host="evil.example"), follow_redirects=False)
     assert other_host.status_code == 400
-
-
-def test_cookies_of_several_galleries_on_one_machine(locked):
-    first = locked()
-    first.get("/", params=dict(token=TOKEN))
-    second = locked(token="another-token-of-many")
-    second.cookies = first.cookies
-    assert second.get("/api/gallery").status_code == 401
-    second.get("/", params=dict(token="another-token-of-many"))
-    assert second.get("/api/gallery").status_code == 200 and len(second.cookies) == 2
-    first.cookies = second.cookies
-    assert first.get("/api/gallery").status_code == 200
-
-
-def test_guessing_the_token_is_slow(locked):
-    ask = locked(requests_per_minute=3)
-    statuses = [ask.get("/", params=dict(token=f"guess{i}")).status_code for i in range(4)]
-    assert statuses == [200, 200, 200, 429]
-
-
-def test_without_write_permission_nothing_changes(gallery):
-    ask = client(gallery, replace(WRITER, may_write=False))
-    red = dict(id="red-00.png")
-    assert ask.post("/api/pictures", files=upload(encoded(picture("red", 1)))).status_code == 403
-    assert ask.patch("/api/picture", params=red, json=dict(facts={})).status_code == 403
-    assert ask.delete("/api/picture", params=red).status_code == 403
-    assert len(gallery) == 12
-
-
-# many clients at the same time
-
-
-class Person:
-    "A client that adds images, finds them, changes one and removes one"
-
-    TEXTS = ["rot", "gr%C3%BCn", "blau", "rot"]
-
-    def __init__(self, port: int, n: int):
-        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-        self.n = n
-        self.ids = []
-
-    def ask(self, method, path, body=None, kind="application/json"):
-        self.connection.request(method, path, body, {"content-type": kind} if body else {})
-        answer = self.connection.getresponse()
-        return answer.status, json.loads(answer.read())
-
-    def add(self, i):
-        colour = list(COLOURS)[self.n % 4]
-        data = encoded(picture(colour, 10 + self.n, (20 + self.n, 20 + i)))
-        status, answer = self.ask("POST", "/api/pictures", multipart(data), "multipart/form-data; boundary=b")
-        assert status == 201, answer
-        self.ids.append(answer["id"])
-
-    def search(self):
-        status, answer = self.ask("GET", f"/api/search?text={self.TEXTS[self.n % 4]}&language=de&k=100")
-        assert status == 200 and set(self.ids) <= {hit["id"] for hit in answer["hits"]}
-
-    def run(self):
-        for i in range(3):
-            self.add(i)
-            self.search()
-        change = json.dumps(dict(facts=dict(shade=self.n, colour="mine")))
-        assert self.ask("PATCH", f"/api/picture?id={self.ids[1]}", change) == (200, dict(pictures=1))
-        assert self.ask("DELETE", f"/api/picture?id={self.ids[0]}") == (200, dict(pictures=1))
-        self.connection.close()
-
-
-def test_sixteen_people_at_the_same_time_lose_nothing(tmp_path):
-    gallery = StoredGallery(tmp_path / "new", Named(), dict(shade="integer", colour="text"))
-    with serving(gallery_app(gallery, replace(WRITER, timeout_s=120.0))) as port, ThreadPoolExecutor(16) as pool:
-        people = [Person(port, n) for n in range(16)]
-        list(pool.map(Person.run, people))
-    removed = {p.ids[0] for p in people}
-    kept = {id for p in people for id in p.ids} - removed
-    assert len(kept) == 32 and len(removed) == 16
-    gallery.close()
-    again = StoredGallery(gallery.folder, Named())
-    stored = {id for rows in again.engine.walk([]) for id in rows["id"]}
-    files = {f"uploads/{p.name}" for p in (gallery.folder / "uploads").iterdir()}
-    assert stored == kept == set(again.thumbnails) == files and len(again) == 32
-    assert again.facts([p.ids[1] for p in people])["shade"].tolist() == list(range(16))
-    assert set(again.search("rot", "de", k=100).ids) == kept
-    again.close()
-
-
-def test_an_image_that_is_added_and_removed_at_the_same_time(gallery):
-    "Two clients add it and two remove it, again and again: every answer is right, and file, row and thumbnail agree"
-    ask = client(gallery)
-    files = upload(encoded(picture("red", 7)))
-    id = ask.post("/api/pictures", files=files).json()["id"]
-    red = dict(id=id)
-    start = threading.Barrier(4)
-
-    def repeat(adds: bool) -> set[int]:
-        statuses = set()
-        start.wait()
-        for _ in range(15):
-            answer = ask.post("/api/pictures", files=files) if adds else ask.delete("/api/picture", params=red)
-            statuses.add(answer.status_code)
-        return statuses
-
-    with ThreadPoolExecutor(4) as pool:
-        statuses = list(pool.map(repeat, [True, False, True, False]))
-    assert statuses[0] | statuses[2] == {201}
-    assert statuses[1] | statuses[3] <= {200, 404}
-    assert (gallery.folder / id).is_file() == (id in gallery) == (id in gallery.thumbnails)
 
 
 # the command

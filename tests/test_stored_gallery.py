@@ -1,13 +1,6 @@
 "Galleries on disk: real methods, recall, kills, imports that resume, several embeddings"
 
-import inspect
-import json
 import os
-import signal
-import subprocess
-import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +8,6 @@ import pytest
 import torch
 from colours import Named, Reading, Slotted
 from PIL import Image
-from PIL.PngImagePlugin import PngInfo
 
 from dasd_lab.backbone.preprocessing import Preprocessing
 from dasd_lab.backbone.towers import load_backbone
@@ -35,7 +27,6 @@ from dasd_lab.search.on_disk.importing import failures, import_folder
 from dasd_lab.search.on_disk.lance import LanceEngine
 from dasd_lab.search.on_disk.stored import StoredGallery, embedding_name
 
-KILLS = int(os.environ.get("SOAK", "2"))
 LANGUAGES = "de", "fr", "cs", "zh", "ja", "ar"
 
 
@@ -76,16 +67,6 @@ def test_all_languages_find_what_a_gallery_in_memory_finds(filled, corpus, dasd,
         b = filled.search(c.text, c.language, k=10)
         # what is a tie in 16 bits may change places
         assert np.allclose([h.score for h in a], [h.score for h in b], atol=2e-3) and len({*a.ids} & {*b.ids}) >= 9
-
-
-@pytest.mark.parametrize("method", ["add", "search", "similar"])
-def test_galleries_in_memory_and_on_disk_are_called_alike(method):
-    in_memory, on_disk = (inspect.signature(getattr(kind, method)).parameters for kind in (Gallery, StoredGallery))
-    common = [name for name in in_memory if name in on_disk]
-    assert common == [name for name in on_disk if name in in_memory] and len(common) > 2
-    for name in common[1:]:
-        a, b = in_memory[name], on_disk[name]
-        assert (a.kind, a.default) == (b.kind, b.default), name
 
 
 def test_a_filter_finds_what_is_left_when_the_others_are_taken_away(filled, queries):
@@ -152,10 +133,10 @@ def test_an_index_finds_what_all_cosines_find(tmp_path, dasd, visuals, queries):
         recalls = []
         for query, of_query in zip(asked[::3], cosines[::3]):
             best = {str(i) for i in matching[np.argsort(-of_query[matching])][skip : skip + k]}
-            found = gallery.best(torch.from_numpy(query[None]), k, skip, where)[0]
+            found = gallery.best(torch.from_numpy(query[None]), k, skip, where)
             recalls.append(len(best & set(found)) / k)
         assert np.mean(recalls) >= expected, (k, skip, where, np.mean(recalls))
-    last = gallery.best(torch.from_numpy(asked[:1]), 100, 1950, dict(twelfth=5))[0]
+    last = gallery.best(torch.from_numpy(asked[:1]), 100, 1950, dict(twelfth=5))
     assert len(last) == 50  # a filtered search ends with the last match
 
 
@@ -172,10 +153,10 @@ def seen_with(quick_gelu=False, **preprocessing):
 
 def test_a_tower_with_other_settings_has_an_embedding_of_its_own(tmp_path, filled, dasd):
     usual = StoredGallery(tmp_path / "g", seen_with()).add([Image.new("RGB", (4, 4), "red")], ["red"])
+    assert usual.similar("red").ids == ["red"]
     for other in (seen_with(quick_gelu=True), seen_with(resize_mode="squash")):
         with pytest.raises(LabError, match="embed"):
             StoredGallery(tmp_path / "g", other).search("rot", "de")
-    assert StoredGallery(tmp_path / "g", seen_with()).search("rot", "de").ids == ["red"] == usual.similar("red").ids
     static, smalr = (load_method(shipped_run() / name, dasd.backbone) for name in ("static_adapter", "smalr"))
     assert embedding_name(static) == embedding_name(dasd) != embedding_name(smalr)
     assert len(StoredGallery(filled.folder, static).search("Hund", "de")) == 12
@@ -183,13 +164,6 @@ def test_a_tower_with_other_settings_has_an_embedding_of_its_own(tmp_path, fille
 
 def test_another_method_encodes_the_files_and_resumes(painted, gallery):
     slotted = StoredGallery(gallery.folder, Slotted())
-
-    def two_batches(batches):
-        for n, batch in enumerate(batches):
-            if n == 2:
-                raise Stop
-            yield batch
-
     with pytest.raises(Stop):
         slotted.embed(batch_size=3, progress=two_batches)
     ids = [f"{i:02d}.png" for i in range(12)]
@@ -209,25 +183,6 @@ def test_what_another_method_made_of_a_picture_that_was_replaced_is_forgotten(pa
     assert len(slotted.visuals(["11.png"])["id"]) == 0 and len(slotted.visuals(["10.png"])["id"]) == 1
     gallery.add([painted / "00.png"], ["11.png"], replace=True)
     assert slotted.embed() == 1
-
-
-def test_an_image_that_changes_during_embed_is_encoded_by_the_next(painted, gallery):
-    slotted = StoredGallery(gallery.folder, Slotted())
-    encode = slotted.encode
-
-    def changing(*args):
-        encoded = encode(*args)
-        repaint(painted / "05.png")
-        import_folder(gallery, painted)
-        gallery.delete("06.png")
-        return encoded
-
-    slotted.encode = changing
-    with pytest.warns(UserWarning, match="its file has changed"):
-        assert slotted.embed() == 10
-    del slotted.encode
-    assert not slotted.visuals(["05.png"])["id"] and "06.png" not in slotted
-    assert slotted.embed() == 1 and len(slotted.visuals(["05.png"])["id"]) == 1
 
 
 def test_a_method_that_reads_descriptions_compares_by_those_of_now(painted, gallery):
@@ -251,70 +206,15 @@ def test_a_method_that_reads_descriptions_compares_by_those_of_now(painted, gall
     assert slots("drawn") == [0.0]  # no file to look at: as it was seen
 
 
-# kills
+# interrupted imports
 
 
-class Killable:
-    "A process with all imports done, which runs functions of `colours` in children that can be killed"
-
-    def __init__(self):
-        self.parent = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("colours.py"))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=dict(os.environ, OMP_NUM_THREADS="1"),
-        )
-
-    def line(self) -> str:
-        return self.parent.stdout.readline().strip()
-
-    def start(self, name, folder, *args):
-        self.parent.stdin.write(json.dumps([name, str(folder), *args]) + "\n")
-        self.parent.stdin.flush()
-        self.child = int(self.line())
-
-    def lines(self, n) -> list[str]:
-        return [self.line() for _ in range(n)]
-
-    def kill(self) -> list[str]:
-        "Kill the child; the lines that it printed before"
-        with suppress(ProcessLookupError):  # it may have ended
-            os.kill(self.child, signal.SIGKILL)
-        return list(iter(self.line, "ended"))
-
-    def close(self):
-        self.parent.kill()
-        self.parent.wait()
-        self.parent.stdin.close()
-        self.parent.stdout.close()
-
-
-@pytest.fixture(scope="module")
-def killable():
-    process = Killable()
-    yield process
-    process.close()
-
-
-def test_a_kill_loses_nothing_that_was_acknowledged_and_leaves_complete_batches(tmp_path, killable):
-    rng = np.random.default_rng()
-    killable.start("steps", tmp_path / "g", 0)
-    lines = killable.lines(int(rng.integers(4, 40)))
-    time.sleep(rng.uniform(0, 0.1))
-    last = int((lines + killable.kill())[-1])
-    gallery = StoredGallery(tmp_path / "g", Named())
-    vector = gallery.embedding_columns()["features"]
-    batches = {}
-    for rows in gallery.engine.walk([gallery.columns["width"], vector]):
-        for id, width, numbers in zip(rows["id"], rows["width"], rows[vector.name]):
-            step = int(id.split("-")[0])
-            batches.setdefault(step, set()).add(id)
-            assert width == step and (numbers == step + 1).all() and gallery.thumbnails[id] == str(step).encode()
-    assert set(range(last + 1)) <= set(batches) <= set(range(last + 2))
-    assert all(ids == {f"{step}-{i}" for i in range(1 + 7 * (step % 5))} for step, ids in batches.items())
-    gallery.put(["new"], dict(features=torch.randn(1, 3)))
-    assert "new" in gallery
+def two_batches(batches):
+    "Progress of a call that is stopped after two batches"
+    for n, batch in enumerate(batches):
+        if n == 2:
+            raise Stop
+        yield batch
 
 
 @pytest.fixture
@@ -331,47 +231,19 @@ def read_files(monkeypatch):
     return paths
 
 
-def test_a_killed_import_resumes_and_reads_nothing_twice(tmp_path, killable, read_files):
-    folder = tmp_path / "p"
-    broken = ["1/005.jpg", "1/045.jpg", "1/089.jpg"]
-    for i in range(100):
-        (folder / f"{i % 4}").mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (16, 16), (2 * i, 0, 90)).save(folder / f"{i % 4}/{i:03d}.jpg")
-    for name in broken:
-        (folder / name).write_bytes(b"\xff\xd8\xff\xe0 cut")
-    killable.start("run_import", tmp_path / "g", str(folder))
-    assert killable.lines(3) == ["."] * 3
-    killable.kill()
+def test_a_stopped_import_resumes_and_reads_nothing_twice(tmp_path, painted, read_files):
+    (painted / "05.png").write_bytes(b"\xff\xd8\xff\xe0 cut")
     gallery = StoredGallery(tmp_path / "g", Named())
-    before = {id for rows in gallery.engine.walk([]) for id in rows["id"]}
-    assert len(before) >= 3 * 16 - 3
-    report = import_folder(gallery, folder)
-    assert len(gallery) == 97 == report.added + report.unchanged and report.unchanged == len(before)
-    assert set(report.failed) == set(broken)
-    assert not {str((folder / id).resolve()) for id in before} & set(read_files)
+    with pytest.raises(Stop):
+        import_folder(gallery, painted, batch_size=3, progress=two_batches)
+    assert len(gallery) == 5 and set(gallery.ids) == {f"{i:02d}.png" for i in range(5)}
     read_files.clear()
-    assert import_folder(gallery, folder).unchanged == 97 and not read_files and len(failures(gallery)) == 3
-    import_folder(gallery, folder, retry=True)
-    assert len(read_files) == 3
-
-
-def test_an_import_that_is_killed_again_and_again_ends_as_one_that_is_not(tmp_path, killable):
-    pictures = tmp_path / "p"
-    pictures.mkdir()
-    for i in range(96 * KILLS):
-        Image.new("RGB", (8, 8), (i % 256, i // 256, 0)).save(pictures / f"{i}.png")
-    stored = []
-    for kill in range(KILLS):
-        killable.start("run_import", tmp_path / "g", str(pictures))
-        ended = "ended" in killable.lines(kill % 2)
-        time.sleep(np.random.default_rng().uniform(0, 0.1 if kill % 2 else 1))
-        if not ended:
-            killable.kill()
-        stored.append(len(StoredGallery(tmp_path / "g", Named())))
-    assert stored == sorted(stored), "an image was lost"
-    gallery = StoredGallery(tmp_path / "g", Named())
-    assert not import_folder(gallery, pictures).failed and len(gallery) == 96 * KILLS
-    assert gallery.embed() == 0
+    report = import_folder(gallery, painted)
+    assert (report.added, report.unchanged, [*report.failed]) == (6, 5, ["05.png"]) and len(read_files) == 6
+    read_files.clear()
+    assert import_folder(gallery, painted).unchanged == 11 and not read_files and len(failures(gallery)) == 1
+    import_folder(gallery, painted, retry=True)
+    assert len(read_files) == 1
 
 
 class Stop(BaseException):
@@ -380,17 +252,6 @@ class Stop(BaseException):
 
 def stopped(*args):
     raise Stop
-
-
-def test_an_interrupted_indexing_is_completed_by_the_next_call(tmp_path, painted, monkeypatch):
-    gallery = StoredGallery(tmp_path / "g", Named())
-    tidy = gallery.engine.tidy
-    completed = []
-    monkeypatch.setattr(gallery.engine, "tidy", stopped)
-    with pytest.raises(Stop):
-        import_folder(gallery, painted)
-    monkeypatch.setattr(gallery.engine, "tidy", lambda: completed.append(tidy()))
-    assert import_folder(gallery, painted).unchanged == 12 and len(completed) == 1
 
 
 def test_thumbnails_are_removed_first(gallery, monkeypatch):
@@ -429,37 +290,25 @@ def in_order(gallery, text="rot"):
     return gallery.search(text, "de", k=40).ids
 
 
-def test_whatever_a_decoder_raises_is_listed_and_the_rest_is_taken(tmp_path, painted, gallery, monkeypatch):
+def test_whatever_a_decoder_raises_is_listed_and_the_rest_is_taken(tmp_path, painted, monkeypatch):
     exif = Image.Exif()
     exif[0x112] = 6
-    exif[0x11A] = 72.0
-    Image.new("RGB", (6, 4)).save(painted / "odd.jpg", exif=exif)
-    raw = bytearray((painted / "odd.jpg").read_bytes())
-    raw[raw.index(b"Exif") + 29] = 1
-    (painted / "odd.jpg").write_bytes(raw)
-    wordy = PngInfo()
-    wordy.add_text("prompt", "x" * 2_000_000, zip=True)
-    Image.new("RGB", (4, 4)).save(painted / "wordy.png", pnginfo=wordy)
-    repaint(painted / "angry.png")
+    Image.new("RGB", (6, 4)).save(painted / "turned.jpg", exif=exif)
     read = reading.read_picture
 
     def angry(source, *more):
-        if str(getattr(source, "name", "")).endswith("angry.png"):
+        if str(source.name).endswith("03.png"):
             raise RecursionError("too deep")
         return read(source, *more)
 
     monkeypatch.setattr(reading, "read_picture", angry)
-    report = import_folder(gallery, painted)
-    assert report.added == 1 and {*report.failed} == {"wordy.png", "angry.png"}
-    assert "wordy.png cannot be opened" in report.failed["wordy.png"]
-    assert "RecursionError: too deep" in report.failed["angry.png"]
-    assert gallery.facts(["odd.jpg"])[["width", "height"]].values.tolist() == [[4, 6]]  # turned all the same
-    with pytest.warns(UserWarning, match="2 of 15"):
-        other = StoredGallery(tmp_path / "other", Named()).add(painted)
-    assert [i for i, _ in other.skipped] == ["angry.png", "wordy.png"]
+    with pytest.warns(UserWarning, match="1 of 13"):
+        gallery = StoredGallery(tmp_path / "other", Named()).add(painted)
+    assert gallery.skipped[0][0] == "03.png" and "RecursionError: too deep" in gallery.skipped[0][1]
+    assert gallery.facts(["turned.jpg"])[["width", "height"]].values.tolist() == [[4, 6]]
 
 
-def test_a_name_that_is_not_in_utf8_is_listed_and_the_rest_is_taken(tmp_path, painted, gallery):
+def test_a_name_that_is_not_in_utf8_is_listed_and_the_rest_is_taken(painted, gallery):
     name = os.fsdecode(os.fsencode(painted) + b"/caf\xe9.png")
     try:
         Path(name).write_bytes((painted / "01.png").read_bytes())
@@ -470,22 +319,7 @@ def test_a_name_that_is_not_in_utf8_is_listed_and_the_rest_is_taken(tmp_path, pa
         report = import_folder(gallery, painted)
         assert report.added == n and [*report.failed] == [*failures(gallery)] == [r"caf\udce9.png"]
         assert "not in UTF-8" in report.failed[r"caf\udce9.png"] and str(report).encode()
-    with pytest.raises(LabError, match="not in UTF-8"):
-        StoredGallery(tmp_path / "third", Named()).add(painted, skip_bad=False)
-    long = import_folder(gallery, painted, prefix="x" * 2000)
-    assert len(long.refused) == 14 and "longer than 2,000" in [*long.refused.values()][0]
-    os.rename(painted, odd := os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
-    with pytest.raises(LabError, match="Rename the folder"):
-        import_folder(gallery, odd)
-
-
-def test_what_people_wrote_of_a_picture_outlives_a_change_of_its_file(painted, gallery):
-    gallery.update("03.png", description="a dark red", album="reds")
-    repaint(painted / "03.png")
-    import_folder(gallery, painted)
-    gallery.add([painted / "04.png", painted / "05.png"], ["03.png", "04.png"], descriptions=["", "new"], replace=True)
-    told = gallery.facts(["03.png", "04.png"])[["description", "album"]].fillna("").values.tolist()
-    assert told == [["a dark red", "reds"], ["new", ""]]
+    assert len(import_folder(gallery, painted, prefix="x" * 2000).refused) == 14
 
 
 def test_linked_and_moved_pictures_are_the_same_pictures(tmp_path, painted, gallery, monkeypatch):
@@ -525,18 +359,6 @@ def test_a_disk_that_is_not_there_empties_no_gallery(tmp_path, painted, gallery)
     assert len(gallery) == 1
 
 
-def test_a_lack_of_memory_is_no_fault_of_a_file(painted, gallery, monkeypatch):
-    repaint(painted / "03.png")
-
-    def short(*given):
-        raise MemoryError
-
-    monkeypatch.setattr(reading, "read_picture", short)
-    with pytest.raises(MemoryError):
-        import_folder(gallery, painted)
-    assert not failures(gallery)
-
-
 def test_what_failed_is_forgotten_when_it_is_gone_or_well(tmp_path, painted, gallery):
     other = tmp_path / "other"
     other.mkdir()
@@ -553,48 +375,14 @@ def test_what_failed_is_forgotten_when_it_is_gone_or_well(tmp_path, painted, gal
     assert import_folder(gallery, painted).unchanged == 12 and {*failures(gallery)} == {"b.png", "x.png"}
 
 
-def test_a_file_that_changes_while_it_is_read_is_read_again(painted, gallery, monkeypatch):
-    read = reading.read_picture
-    repaint(painted / "05.png", "lime")
-
-    def late(source, *more):
-        found = read(source, *more)
-        repaint(painted / "05.png", "blue", (10, 10))
-        os.utime(painted / "05.png", (9, 9))
-        return found
-
-    monkeypatch.setattr(reading, "read_picture", late)
-    assert import_folder(gallery, painted).changed == 1
-    monkeypatch.setattr(reading, "read_picture", read)
-    assert import_folder(gallery, painted).changed == 1 and in_order(gallery, "blau")[0] == "05.png"
-
-
 # rules
-
-
-def test_what_another_process_adds_is_found(tmp_path, painted):
-    a, b = (StoredGallery(tmp_path / "g", Named()) for _ in range(2))
-    with pytest.raises(LabError, match="an empty gallery"):
-        a.search("rot", "de")
-    import_folder(b, painted)
-    assert in_order(a) == in_order(b) and len(a.similar("11.png")) == 12
 
 
 def test_numbers_of_pictures_are_free_ones(tmp_path):
     gallery = StoredGallery(tmp_path / "g", Named()).add([Image.new("RGB", (4, 4), (i, 0, 0)) for i in range(3)])
     gallery.delete("picture-00001")
     gallery.add([Image.new("RGB", (4, 4))] * 2)
-    assert {i for r in gallery.engine.walk([]) for i in r["id"]} == {f"picture-0000{i}" for i in (2, 3, 4, 5)}
-
-
-def test_pages_agree_with_one_long_search_behind_the_head(tmp_path, painted):
-    method = Slotted().train()
-    gallery = StoredGallery(tmp_path / "g", method, head=4).add(painted)
-    whole = gallery.search("blau", "de", k=12)
-    pages = [gallery.search("blau", "de", k=3, skip=s) for s in range(0, 12, 3)]
-    assert [hit for page in pages for hit in page] == list(whole)
-    assert [len(gallery.search("blau", "de", k=3, skip=s)) for s in (11, 12)] == [1, 0]
-    assert method.training and method.backbone.training  # unchanged by encoding
+    assert set(gallery.ids) == {f"picture-0000{i}" for i in (2, 3, 4, 5)}
 
 
 def test_a_refused_image_changes_nothing(gallery):
@@ -630,5 +418,5 @@ def test_duplicates_without_an_embedding_are_those_of_the_same_file(painted, gal
     (painted / "copy.png").write_bytes((painted / "11.png").read_bytes())
     import_folder(gallery, painted)
     gallery._forget(["11.png"], gallery.embeddings)
-    (group,) = near_duplicates(gallery, 0.9999999, where=dict(source=dict(starts=str(painted))))
-    assert sorted(group.ids) == ["11.png", "copy.png"] and [hit.score for hit in group] == pytest.approx([1, 1])
+    found = near_duplicates(gallery, 0.9999999, where=dict(source=dict(starts=str(painted))))
+    assert sorted(found.id) == ["11.png", "copy.png"] and found.cosine.tolist() == pytest.approx([1, 1])

@@ -5,6 +5,7 @@ Also scripts, unknown words, the precomputed form, changing models, and methods 
 from collections import Counter
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 import test_consistency
 import torch
@@ -250,7 +251,8 @@ def test_rankings_are_those_of_the_wrapped_method(inner):
 
 def test_a_rank_counts_ties(inner):
     found = rankings(gallery_of(inner), "a red square.", "en", ByColour())
-    tied = replace(found, scores={"own words": torch.tensor([0.5, 0.9, 0.5, 0.1, 0, 0, 0, 0])})
+    scores = pd.DataFrame({"own words": [0.5, 0.9, 0.5, 0.1, 0, 0, 0, 0]}, found.ids)
+    tied = replace(found, scores=scores)
     assert [tied.rank("own words", f"v{i}") for i in range(5)] == [3, 1, 3, 4, 8]
     assert tied.best("own words", 3) == ["v1", "v0", "v2"]
 

@@ -208,17 +208,18 @@ def list_duplicates(
     "List groups of images that are the same file or nearly the same image"
     from dasd_lab.base.foundation import progress_bar
     from dasd_lab.base.storage import whole_file
-    from dasd_lab.search.on_disk.duplicates import near_duplicates
+    from dasd_lab.search.on_disk.duplicates import duplicates_page, near_duplicates
 
     with closing(open_gallery(gallery, run, backbone=backbone)) as opened:
         duplicates = near_duplicates(opened, cosine, progress=partial(progress_bar, desc="comparing images"))
         if page:
             with whole_file(page) as file:
-                file.write_text(duplicates.page(), encoding="utf-8")
+                file.write_text(duplicates_page(opened, duplicates), encoding="utf-8")
             note(f"written: {page}")
-        show(duplicates.to_frame().to_dict("records"), json)
+        show(duplicates.to_dict("records"), json)
         if not json:
-            note(duplicates)
+            groups = duplicates.group.nunique()
+            note(f"{groups:,} groups of near-duplicates, {len(duplicates) - groups:,} images beyond the first of each")
 
 
 def _check_ids(opened, ids: list[str]) -> None:

@@ -117,7 +117,7 @@ def compare_translations(
     compared = {}
     for name, compared_method in {"alone": method, "CLC-A": consistent}.items():
         compared[name] = evaluate(compared_method, corpus, split, languages, origin)
-    curve = fit_to(validation, corpus, fit_on, languages, origin)
+    curve = fit_to(validation, corpus, fit_on, languages=languages, origin=origin)
     consistent.fuser = validation.fuser
     compared["CLC-C"] = evaluate(consistent, corpus, split, languages, origin)
     return compared, consistent, curve

@@ -80,7 +80,7 @@ class App(w.VBox):
         "Title of the tab that is open"
         return self.tabs.titles[self.tabs.selected_index]
 
-
+# %% ../../nbs/09_explore/80_app.ipynb #261da104
 LOADING = '<p class="dl-soft" role="status">{} …</p>'
 
 

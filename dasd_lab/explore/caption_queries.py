@@ -63,7 +63,7 @@ def draw_caption(
     given = f"images without captions in {', '.join(languages)}"
     raise LabError(given, "a corpus, or captions in the gallery", "Type a query instead.")
 
-
+# %% ../../nbs/09_explore/0_shared/40_caption_queries.ipynb #9d1b0957
 class QueryState(State):
     "State of an explorer with one query, which `ask` answers: a text, its language, and the id of its image"
 

@@ -76,7 +76,7 @@ def columns(
     box.layout.overflow = "visible"
     return add_classes(box, css_class)
 
-
+# %% ../../nbs/09_explore/0_shared/30_controls.ipynb #79711ea1
 def section(
     title: str,  # heading; empty for none
     *children,  # widgets
@@ -185,7 +185,7 @@ class Toggles(w.HBox):
             toggle.disabled = len(self.value) <= least if toggle.value else len(self.value) >= most
         self._showing = False
 
-
+# %% ../../nbs/09_explore/0_shared/30_controls.ipynb #13088d4d
 class Fold(w.ToggleButton):
     "A button that shows and hides widgets"
 

@@ -307,7 +307,7 @@ def model_choice(self: Panel) -> w.Dropdown:
     "A dropdown of the models that the explorer can show"
     return self.dropdown("Model", "model", lambda s: s.available, "available", css_class="dl-model")
 
-
+# %% ../../nbs/09_explore/0_shared/50_panel.ipynb #dc38c79a
 @patch
 def task(self: Panel, text: str, work: Callable, done: Callable | None = None, **options) -> Task:
     "A button that starts work in the background; an error becomes the message. See `controls.Task`"

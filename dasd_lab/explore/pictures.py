@@ -142,8 +142,7 @@ def read_pictures(
     run: str = "",  # of the method
 ) -> Pictures:
     "The images of a folder or of a gallery on disk"
-    is_gallery = (folder / "gallery.json").is_file()
-    read: Callable = gallery_pictures if is_gallery else folder_pictures
+    read: Callable = gallery_pictures if (folder / "gallery.json").is_file() else folder_pictures
     return read(folder, method, run)
 
 

@@ -40,8 +40,9 @@ def grouped_lines(
     "The sentences of a text with their groups"
     numbered = [(i, line) for i, line in enumerate(re.split(r"\r\n?|\n", text), 1) if line.strip()]
     expect(len(numbered) <= MOST_LINES, f"{len(numbered):,} sentences", f"at most {MOST_LINES:,}", "Remove some lines.")
-    found = (x for x in SEPARATORS if any(re.search(x, line) for _, line in numbered))
-    separator = next(found, None)  # None: there are no groups
+    separator = next(
+        (x for x in SEPARATORS if any(re.search(x, line) for _, line in numbered)), None
+    )  # None: no groups
     return [_grouped_line(number, line, separator) for number, line in numbered]
 
 # %% ../../nbs/09_explore/0_shared/45_sentences.ipynb #5e710009

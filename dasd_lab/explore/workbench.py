@@ -91,7 +91,7 @@ OPTIONAL_COLUMNS = {"visual_tokens", "frame_features", "description_ids"}
 
 NO_IMAGE = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"  # one clear pixel
 
-
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #23bd67a8
 class Workbench(HasTraits):
     "Models, images and captions for the explorers"
 
@@ -512,7 +512,7 @@ PHOTOGRAPH_QUERIES = dict(
     ),
 )
 
-
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #e5dea464
 @dataclass(frozen=True)
 class World:
     "A kind of images, with a model that comes with dasd_lab and queries to try"
@@ -536,7 +536,7 @@ class World:
             if language in self.queries
         }
 
-
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #4fef92b0
 WORLDS = dict(
     photographs=World(
         "photographs",
@@ -635,7 +635,7 @@ def _scenes_workbench() -> Workbench:
     workbench.add(TRANSLATED, lexicon_model(workbench.main.method.backbone))
     return workbench
 
-
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #6278e214
 def _captioned_photographs(models: Mapping) -> Workbench | None:
     "The models for photographs over a corpus of photographs with captions; None: there is none on this machine"
     corpus = next(filter(None, map(installed_corpus, CAPTION_CORPORA)), None)
@@ -693,7 +693,7 @@ def world_workbench(
         return _own_photographs(folder, models)
     return _captioned_photographs(models) or _scenes_as_photographs(models)
 
-
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #152ba1a8
 def open_worlds() -> list[str]:
     "Names of the worlds whose model is there"
     return [name for name in WORLDS if name in shipped_runs()]
@@ -770,7 +770,7 @@ class State(HasTraits):
             for name, value in traits.items():
                 setattr(self, name, value)
 
-
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #9f22508c
 def shows_messages(
     method: Callable,  # of a State
 ) -> Callable:

@@ -8,13 +8,14 @@ __all__ = ['Asked', 'Searched', 'sampled_images', 'asked_of', 'calibrate', 'quer
 # %% ../../nbs/08_search/0_queries/30_calibrating.ipynb #c8c3fa90
 import json
 import random
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from itertools import islice
-from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from PIL import Image
 from torch import Tensor
@@ -26,13 +27,7 @@ from ..evaluation.short_queries import queries_about
 from .doubt import LIMIT, Calibration, appearance, known_words, length_of, words_of
 
 # %% ../../nbs/08_search/0_queries/30_calibrating.ipynb #6354c640
-@dataclass(frozen=True)
-class Asked:
-    "A query with the images that are right"
-
-    text: str  # as typed
-    language: str  # ISO 639
-    right: frozenset[str]  # ids
+Asked = Sequence[tuple[str, frozenset[str]]]  # queries in one language, and the ids of the images that are right
 
 
 @dataclass(frozen=True)
@@ -42,11 +37,6 @@ class Searched:
     ids: list[str]  # n
     features: Tensor  # [n, E], of length 1
     shown: list[Image.Image]  # n images for display
-
-    def places(self, ids: Iterable[str]) -> list[int]:
-        "Rows of some images"
-        rows = {id: i for i, id in enumerate(self.ids)}
-        return [rows[id] for id in ids if id in rows]
 
 
 def sampled_images(
@@ -71,47 +61,39 @@ def asked_of(
     images: Searched,  # of the split
     n: int,  # captions at most
     odd: bool,  # which short queries: the first, third … or the second, fourth …
-) -> list[Asked]:
+) -> Asked:
     "Captions and short queries that one of the images is right for"
     there = set(images.ids)
     captions = [c for c in corpus.captions(split, language) if c.visual_id in there]
     captions = random.Random(0).sample(captions, min(n, len(captions)))
-    asked = [Asked(c.text, language, frozenset({c.visual_id})) for c in captions]
-    try:
-        short = queries_about(corpus, split, language)
-    except LabError:
-        short = []
-    short = short[int(odd) :: 2]
-    return asked + [Asked(query.text, language, query.shown & there) for query in short if query.shown & there]
+    short = []
+    with suppress(LabError):
+        short = queries_about(corpus, split, language)[int(odd) :: 2]
+    asked = [(c.text, frozenset({c.visual_id})) for c in captions]
+    return asked + [(query.text, query.shown & there) for query in short if query.shown & there]
 
 
-def _vectors(method: RetrievalMethod, asked: Sequence[Asked]) -> Tensor:  # [Q, E] of length 1
+def _searched(
+    method: RetrievalMethod, images: Searched, asked: Asked, language: str
+) -> tuple[Tensor, Tensor, Tensor]:  # of length 1 [Q, E]; [Q, n]; bool [Q, n]
+    "Vectors of queries, their scores with all images, and which images are right"
     with torch.no_grad(), evaluating(method):
-        vectors = method.encode_captions([query.text for query in asked], asked[0].language)
-    return normalize(vectors.float().cpu(), dim=-1)
+        vectors = normalize(method.encode_captions([text for text, _ in asked], language).float().cpu(), dim=-1)
+    right = torch.tensor([[id in ids for id in images.ids] for _, ids in asked])
+    return vectors, vectors @ images.features.T, right
 
-
-def _limits(calibration: Calibration, method: RetrievalMethod, asked: Sequence[Asked], images: Searched) -> dict:
+# %% ../../nbs/08_search/0_queries/30_calibrating.ipynb #112269da
+def _limits(calibration: Calibration, method: RetrievalMethod, asked: Asked, images: Searched, language: str) -> dict:
     "Limits of one language, apart for short and for long queries"
-    vectors = _vectors(method, asked)
-    scores = vectors @ images.features.T
-    right = torch.stack([row[images.places(query.right)].max() for row, query in zip(scores, asked, strict=True)])
-    normalised = calibration.normalised(right, vectors)
-    limits = {}
-    for length in ("short", "long"):
-        rows = [i for i, query in enumerate(asked) if length_of(query.text) == length]
-        if not rows:
-            continue
-        unknown = [_share_unknown(calibration, asked[i]) for i in rows]
-        fewest = float(normalised[rows].quantile(LIMIT))
-        limits[length] = dict(fewest_score=fewest, most_unknown=float(np.quantile(unknown, 1 - LIMIT)), n=len(rows))
-    for length, other in (("short", "long"), ("long", "short")):
-        limits.setdefault(length, limits[other])
-    return limits
-
-
-def _share_unknown(calibration: Calibration, query: Asked) -> float:
-    return len(calibration.unknown(query.text, query.language)) / max(1, len(words_of(query.text)))
+    vectors, scores, right = _searched(method, images, asked, language)
+    best = scores.masked_fill(~right, -1).max(1).values
+    unknown = [len(calibration.unknown(text, language)) / max(1, len(words_of(text))) for text, _ in asked]
+    lengths = [length_of(text) for text, _ in asked]
+    table = pd.DataFrame(dict(score=calibration.normalised(best, vectors), unknown=unknown)).groupby(lengths)
+    found = pd.DataFrame(
+        dict(fewest_score=table.score.quantile(LIMIT), most_unknown=table.unknown.quantile(1 - LIMIT), n=table.size())
+    ).to_dict("index")
+    return {length: found.get(length) or next(iter(found.values())) for length in ("short", "long")}
 
 
 def calibrate(
@@ -124,27 +106,22 @@ def calibrate(
     "Compute what doubt needs to know about a method"
     from sklearn.covariance import LedoitWolf
 
-    words = {}
-    for code in languages:
-        words[code] = frozenset(known_words(c.text for c in _training_captions(corpus, code)))
+    # phrases of scenes as well, since the method may have read them
+    read = {code: corpus.with_phrases(1).captions("train", code) for code in languages}
+    words = {code: frozenset(known_words(c.text for c in captions)) for code, captions in read.items()}
     train = sampled_images(method, corpus, "train", n_images)
     validation = sampled_images(method, corpus, "validation", n_images)
     looks = LedoitWolf().fit(np.array([appearance(image) for image in train.shown]))
     centre, precision = torch.tensor(looks.location_).float(), torch.tensor(looks.precision_).float()
-    first = Calibration(train.features[:256], centre, precision, 0.0, words, {})
-    most = float(first.distances(validation.shown).quantile(1 - LIMIT))
+    about = dict(corpus=corpus.name, images=len(train.ids), share=LIMIT)
+    first = Calibration(train.features[:256], centre, precision, 0.0, words, {}, about)
     limits = {}
     for code in languages:
         asked = asked_of(corpus, "validation", code, validation, n_captions, odd=False)
         if asked:
-            limits[code] = _limits(first, method, asked, validation)
-    about = dict(corpus=corpus.name, images=len(train.ids), share=LIMIT)
-    return Calibration(train.features[:256], centre, precision, most, words, limits, about)
-
-
-def _training_captions(corpus: Corpus, language: str) -> Iterable[Any]:
-    "Captions that the method may have read: phrases of scenes as well"
-    return corpus.with_phrases(1).captions("train", language)
+            limits[code] = _limits(first, method, asked, validation, code)
+    most = float(first.distances(validation.shown).quantile(1 - LIMIT))
+    return replace(first, most_distance=most, limits=limits)
 
 # %% ../../nbs/08_search/0_queries/30_calibrating.ipynb #b04fe07e
 def queries_without_image() -> dict[str, list[str]]:
@@ -154,36 +131,16 @@ def queries_without_image() -> dict[str, list[str]]:
 
 
 def _signs(
-    calibration: Calibration,
-    method: RetrievalMethod,
-    images: Searched,
-    asked: Sequence[Asked],
-    removed: bool = False,  # search among the images that are not right
-) -> list[tuple[str, ...]]:  # of each query
-    "Signs of doubt about the answers to some queries"
-    vectors = _vectors(method, asked)
-    scores = vectors @ images.features.T
-    if removed:
-        for i, query in enumerate(asked):
-            scores[i, images.places(query.right)] = -1
-    best = scores.max(1).values.tolist()
-    signs = []
-    for query, vector, score in zip(asked, vectors, best, strict=True):
-        signs.append(calibration.signs(query.text, query.language, vector[None], score))
-    return signs
-
-
-def _share(signs: Sequence[tuple[str, ...]], sign: str = "") -> float:
-    "Share of queries with a sign, by default with any; NaN if there are no queries"
-    if not signs:
-        return float("nan")
-    marked = [found for found in signs if (sign in found if sign else found)]
-    return len(marked) / len(signs)
-
-
-def _shares(signs: Sequence[tuple[str, ...]]) -> dict[str, float]:
-    "Number of queries, and the share with any sign and with each"
-    return dict(n=len(signs), any=_share(signs), no_image=_share(signs, "no image"), query=_share(signs, "query"))
+    calibration: Calibration, method: RetrievalMethod, images: Searched, asked: Asked, language: str, removed: bool
+) -> list[dict]:  # of each query
+    "Signs of doubt about the answers to some queries; `removed`: among the images that are not right"
+    vectors, scores, right = _searched(method, images, asked, language)
+    best = (scores.masked_fill(right, -1) if removed else scores).max(1).values.tolist()
+    rows = []
+    for (text, _), vector, score in zip(asked, vectors, best, strict=True):
+        signs = calibration.signs(text, language, vector[None], score)
+        rows.append(dict(any=bool(signs), no_image="no image" in signs, query="query" in signs))
+    return rows
 
 
 def doubt_figures(
@@ -197,34 +154,31 @@ def doubt_figures(
 ) -> dict:  # 'languages', 'images', and 'all' with precision and recall
     "How often signs appear on test data: they should not on right queries and usual images, and should on others"
     images = sampled_images(method, corpus, "test", n_images)
-    rows: dict[str, dict] = {}
-    every: dict[str, list] = dict(right=[], without=[], removed=[])
+    rows = []
     for code in languages:
         asked = asked_of(corpus, "test", code, images, n_captions, odd=True)
-        foreign = [Asked(text, code, frozenset()) for text in queries_without_image().get(code, [])]
-        found = {}
-        if asked:
-            found["right"] = _signs(calibration, method, images, asked)
-            found["removed"] = _signs(calibration, method, images, asked, removed=True)
-        if foreign:
-            found["without"] = _signs(calibration, method, images, foreign)
-        rows[code] = {kind: _shares(signs) for kind, signs in found.items()}
-        for kind, signs in found.items():
-            every[kind] += signs
-    marked = sum(map(bool, every["without"]))
-    false = sum(map(bool, every["right"]))
-    total = dict(
-        precision=marked / max(1, marked + false),
-        recall=_share(every["without"]),
-        false_alarms=_share(every["right"]),
-        recall_without_right_images=_share(every["removed"]),
-        n={kind: len(found) for kind, found in every.items()},
+        foreign = [(text, frozenset()) for text in queries_without_image().get(code, [])]
+        for kind, queries in dict(right=asked, removed=asked, without=foreign).items():
+            if queries:
+                signs = _signs(calibration, method, images, queries, code, kind == "removed")
+                rows += [dict(language=code, kind=kind) | row for row in signs]
+    table = pd.DataFrame(rows)
+    groups = table.groupby(["language", "kind"])
+    shares = groups[["any", "no_image", "query"]].mean().assign(n=groups.size())
+    total = table.groupby("kind")["any"].agg(["sum", "mean", "size"]).reindex(["right", "without", "removed"])
+    every = dict(
+        precision=float(total["sum"]["without"] / max(1, total["sum"][["right", "without"]].sum())),
+        recall=total["mean"]["without"],
+        false_alarms=total["mean"]["right"],
+        recall_without_right_images=total["mean"]["removed"],
+        n=total["size"].fillna(0).astype(int).to_dict(),
     )
     looks = dict(usual=_share_unlike(calibration, images.shown))
     if others is not None:
         ids = islice(others.visuals("test").ids, n_images)
         looks["others"] = _share_unlike(calibration, [others.picture(id, 256) for id in ids])
-    return dict(all=total, languages=rows, images=looks)
+    by_language = {code: part.droplevel(0).to_dict("index") for code, part in shares.groupby(level=0)}
+    return dict(all=every, languages=by_language, images=looks)
 
 
 def _share_unlike(calibration: Calibration, images: Sequence[Image.Image]) -> float:

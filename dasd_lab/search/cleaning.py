@@ -9,7 +9,7 @@ __all__ = ['QUERY_LIMIT', 'KEPT_MARKS', 'clean_query']
 import unicodedata
 import warnings
 
-from ..base.foundation import LabError
+from ..base.foundation import expect
 
 # %% ../../nbs/08_search/0_queries/05_cleaning.ipynb #46e172b7
 QUERY_LIMIT = 1000  # maximum number of characters of a query
@@ -31,15 +31,20 @@ def clean_query(
     limit: int = QUERY_LIMIT,  # maximum number of characters; the rest is removed
 ) -> str:
     "Normalised query: NFC, no control characters, single spaces, at most `limit` characters"
-    if not isinstance(text, str):
-        raise LabError(
-            f"a query of type {type(text).__name__}", "text", "To search by image use gallery.similar(picture)."
-        )
+    expect(
+        isinstance(text, str),
+        f"a query of type {type(text).__name__}",
+        "text",
+        "To search by image use gallery.similar(picture).",
+    )
     visible = "".join(map(_visible, text))
     cleaned = " ".join(unicodedata.normalize("NFC", visible).split())
-    if not cleaned.strip("".join(KEPT_MARKS)):
-        raise LabError("an empty query", "some words", "Describe the image in any supported language.")
+    expect(
+        cleaned.strip("".join(KEPT_MARKS)),
+        "an empty query",
+        "some words",
+        "Describe the image in any supported language.",
+    )
     if len(cleaned) > limit:
         warnings.warn(f"A query of {len(cleaned):,} characters: only the first {limit:,} are used.", stacklevel=3)
-        cleaned = cleaned[:limit].rstrip()
-    return cleaned
+    return cleaned[:limit].rstrip()

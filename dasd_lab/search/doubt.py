@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from ..base.foundation import LabError
+from ..base.foundation import expect
 from ..base.presets import checked, opening
 from ..base.storage import Manifest, read_manifest, read_tensors, seal, unseal, whole_folder, write_tensors
 from ..corpora.captions import COMBINING_MARKS
@@ -47,10 +47,8 @@ def words_of(
     words = []
     for found in _RUN.finditer(text.casefold()):
         run = found.group()
-        if found["unspaced"]:
-            words += [run[i : i + 2] for i in range(len(run) - 1)] or [run]
-        else:
-            words.append(run)
+        pairs = [run[i : i + 2] for i in range(len(run) - 1)] if found["unspaced"] else []
+        words += pairs or [run]
     return words
 
 
@@ -131,17 +129,15 @@ class Calibration:
         best: float | None = None,  # score of the best image
     ) -> tuple[str, ...]:  # of "no image" and "query"
         "Signs of doubt about a query"
-        if language not in self.limits:
+        limits = self.limits.get(language, {}).get(length_of(text))
+        if not limits:
             return ()
-        limits = self.limits[language][length_of(text)]
-        signs = []
-        comparable = vector is not None and best is not None
-        if comparable and float(self.normalised(torch.tensor([best]), vector)[0]) < limits["fewest_score"]:
-            signs.append("no image")
-        words = words_of(text)
-        if words and len(self.unknown(text, language)) / len(words) > limits["most_unknown"]:
-            signs.append("query")
-        return tuple(signs)
+        unknown = len(self.unknown(text, language)) / max(1, len(words_of(text)))
+        found = {"query": unknown > limits["most_unknown"]}
+        if vector is not None and best is not None:
+            score = float(self.normalised(torch.tensor([best]), vector)[0])
+            found = {"no image": score < limits["fewest_score"]} | found
+        return tuple(sign for sign, is_found in found.items() if is_found)
 
     def languages_that_know(
         self,
@@ -162,7 +158,7 @@ def length_of(
 # %% ../../nbs/08_search/0_queries/10_doubt.ipynb #fa97c899
 SENTENCES = {
     "no image": "Perhaps no image fits: the best one scores lower than the right image of nearly every query.",
-    "query": "The query is unlike the captions that the model was trained on",
+    "query": "The query is unlike the captions that the model was trained on: {words}.",
     "images": "The images are unlike those that the model was trained on: results may be arbitrary.",
 }
 
@@ -174,41 +170,18 @@ class Doubt:
     signs: tuple[str, ...] = ()  # keys of `SENTENCES`
     unknown: tuple[str, ...] = ()  # words that no training caption has
 
-    def __bool__(self) -> bool:
-        return bool(self.signs)
-
     @property
     def sentences(self) -> list[str]:
         "What the signs say, one sentence each"
-        said = []
-        for sign in self.signs:
-            sentence = SENTENCES[sign]
-            if sign == "query":
-                words = ", ".join(dict.fromkeys(self.unknown))[:100]
-                sentence = f"{sentence}: {words}." if words else f"{sentence}."
-            said.append(sentence)
-        return said
+        words = ", ".join(dict.fromkeys(self.unknown))[:100]
+        return [SENTENCES[sign].format(words=words) for sign in self.signs]
 
 # %% ../../nbs/08_search/0_queries/10_doubt.ipynb #97bcd609
-class _Limit(TypedDict):
-    "Limits of queries of one length"
-
-    fewest_score: float
-    most_unknown: float
-
-
-class _Limits(TypedDict):
-    "Limits of a language, see `length_of`"
-
-    short: _Limit
-    long: _Limit
-
-
 class CalibrationManifest(Manifest):
     "The manifest of a calibration"
 
     method_files: dict[str, str]
-    limits: dict[str, _Limits]
+    limits: dict[str, dict[str, dict[str, float]]]  # language → short or long → see `Calibration`
     most_distance: float
 
 
@@ -254,8 +227,12 @@ def _read(
         words = {line.split(" ", 1)[0]: frozenset(line.split(" ")[1:]) for line in lines}
         parts = [tensors[name].float() for name in ("cohort", "centre", "precision")]
     shapes = [list(part.shape) for part in parts]
-    if len(shapes[0]) != 2 or shapes[1:] != [[24], [24, 24]]:
-        raise LabError(f"{folder} with tensors of the shapes {shapes}", "[n, E], [24] and [24, 24]", _AGAIN)
+    expect(
+        len(shapes[0]) == 2 and shapes[1:] == [[24], [24, 24]],
+        f"{folder} with tensors of the shapes {shapes}",
+        "[n, E], [24] and [24, 24]",
+        _AGAIN,
+    )
     return Calibration(*parts, manifest["most_distance"], words, manifest["limits"])
 
 
@@ -268,8 +245,13 @@ def calibration_of(
     if file is None or not file.is_file():
         return None
     calibration = _read(run / "doubt", file.stat().st_mtime_ns)
-    width = getattr(method, "embed_dim", None)
-    if calibration and width not in (None, calibration.cohort.shape[1]):
-        given = f"{run / 'doubt'} with embeddings of {calibration.cohort.shape[1]} numbers"
-        raise LabError(given, f"{width}, as those of the method", _AGAIN)
+    if calibration:
+        width = calibration.cohort.shape[1]
+        expected = getattr(method, "embed_dim", width)
+        expect(
+            width == expected,
+            f"{run / 'doubt'} with embeddings of {width} numbers",
+            f"{expected}, as those of the method",
+            _AGAIN,
+        )
     return calibration

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import emoji
 
-from ..base.contracts import LabError, RetrievalMethod
+from ..base.contracts import RetrievalMethod
+from ..base.foundation import expect
 from ..corpora.captions import WIDESPREAD, identifiable, recognise_language, written_as
 from .cleaning import clean_query
 from .doubt import calibration_of
@@ -67,12 +68,12 @@ def _check_only_language(
     "Refuse a query that is surely in another language than the only one of a method"
     only = source_language(method)
     recognised, confidence = recognise_language(text, dict.fromkeys((*WIDESPREAD, only)))
-    if recognised != only and (confidence >= _SURE or not written_as(text, only)):
-        raise LabError(
-            f"a query that seems to be in {recognised!r}, for a method that reads {only!r} alone",
-            f"a query in {only!r}",
-            f"Name the language if it is {only!r} (--language {only}); or take a multilingual model, or train one.",
-        )
+    expect(
+        recognised == only or (confidence < _SURE and written_as(text, only)),
+        f"a query that seems to be in {recognised!r}, for a method that reads {only!r} alone",
+        f"a query in {only!r}",
+        f"Name the language if it is {only!r} (--language {only}); or take a multilingual model, or train one.",
+    )
 
 
 def _recognised(
@@ -98,12 +99,12 @@ def read_query(
 ) -> Query:
     "Normalise a query and determine its language, one that the method or another one reads"
     supported = tuple(dict.fromkeys(code for each in (method, *others) for code in supported_languages(each)))
-    if language is not None and language not in supported:
-        raise LabError(
-            f"a query in {language!r}",
-            f"one of {', '.join(supported)}",
-            "Choose one of them, or train a method for that language.",
-        )
+    expect(
+        language is None or language in supported,
+        f"a query in {language!r}",
+        f"one of {', '.join(supported)}",
+        "Choose one of them, or train a method for that language.",
+    )
     cleaned = clean_query(text)
     if language is not None:
         return Query(cleaned, language, 1.0, False, emoji_as_words(cleaned, language))

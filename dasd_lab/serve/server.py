@@ -54,8 +54,12 @@ def host_name(
     try:
         ip = ip_address(name.strip("[]").lower())
     except ValueError:
-        is_name = name and not set(name) & set("/: ")
-        expect(is_name, f"the name {name!r}", "a host name, without http:// and without a port", "Correct --name.")
+        expect(
+            name and not set(name) & set("/: "),
+            f"the name {name!r}",
+            "a host name, without http:// and without a port",
+            "Correct --name.",
+        )
         return name.lower()
     return f"[{ip}]" if ip.version == 6 else str(ip)
 

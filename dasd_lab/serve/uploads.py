@@ -12,7 +12,8 @@ from contextlib import nullcontext
 
 from PIL import Image
 
-from ..base.contracts import LabError
+from ..base.foundation import expect
+from ..base.presets import opening
 from ..corpora.visuals import read_picture
 
 # %% ../../nbs/10_serve/20_uploads.ipynb #66cd5411
@@ -28,22 +29,19 @@ def uploaded_picture(
     longest: int = 2048,  # pixels of the longer side; larger images are scaled down
 ) -> Image.Image:  # RGB
     "Decode an untrusted image"
-    try:
-        with Image.open(io.BytesIO(sent), formats=FORMATS) as head:
-            n_pixels = head.width * head.height
-            if n_pixels > most_pixels:
-                raise LabError(
-                    f"an image of {head.width} x {head.height} pixels",
-                    f"at most {most_pixels:,} pixels",
-                    "Scale it down first.",
-                )
-            with _large_image if n_pixels > LARGE else nullcontext():
-                # the opened file: a second decoder might read something else in it
-                return read_picture(head, longest)
-    except LabError:
-        raise
-    except Exception as e:  # decoders raise any exception for a broken file
-        raise LabError("a file that is not an image", f"an image: {', '.join(FORMATS)}", "Send another file.") from e
+    formats = ", ".join(FORMATS)
+    opened = opening("the file", f"an image: {formats}", "Send another file.")
+    with opened, Image.open(io.BytesIO(sent), formats=FORMATS) as head:
+        n_pixels = head.width * head.height
+        expect(
+            n_pixels <= most_pixels,
+            f"an image of {head.width} x {head.height} pixels",
+            f"at most {most_pixels:,} pixels",
+            "Scale it down first.",
+        )
+        with _large_image if n_pixels > LARGE else nullcontext():
+            # the opened file: a second decoder might read something else in it
+            return read_picture(head, longest)
 
 
 def reencoded(

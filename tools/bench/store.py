@@ -6,10 +6,7 @@ The images are those of the built-in
 corpus with the shipped tower, the smallest one: any other tower makes the first ratio larger. The large store contains
 random numbers, written by the store's own writer and removed afterwards; the memory map contains the same numbers."""
 
-import json
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -25,8 +22,10 @@ from dasd_lab.base.storage import write_json, write_tensors
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.runs.shipped import shipped_run
 
+CLOCK = time.perf_counter
 
-def compared(first, second, rows, rounds: int, clock=time.perf_counter) -> tuple[float, float, dict]:
+
+def compared(first, second, rows, rounds: int, clock=CLOCK) -> tuple[float, float, dict]:
     "Median seconds of two calls with every batch of row numbers, and how many times longer the first takes"
     took = in_turn(dict(first=lambda: list(map(first, rows)), second=lambda: list(map(second, rows))), rounds, clock)
     return statistics.median(took["first"]), statistics.median(took["second"]), ratio(took["first"], took["second"])
@@ -64,10 +63,8 @@ def large_store(folder: Path, n: int, width: int, shard_rows: int = 8192) -> dic
             rows = rng.integers(0, 0x3C00, (len(shard.rows), width), np.uint16)  # 16-bit floats from 0 to 1
             file.write(rows.tobytes())
             tensors = dict(rows=torch.from_numpy(rows).view(torch.float16), left_out=torch.empty(0, dtype=torch.long))
-            began = time.perf_counter()
-            write_tensors(tensors, store / shard.name, store=plan.digest)
-            shards_s += time.perf_counter() - began
-    ids_s = seconds(lambda: write_json(dict(image=ids), store / "ids.json", readable=False), time.perf_counter)
+            shards_s += seconds(lambda: write_tensors(tensors, store / shard.name, store=plan.digest), CLOCK)  # noqa: B023
+    ids_s = seconds(lambda: write_json(dict(image=ids), store / "ids.json", readable=False), CLOCK)
     return dict(
         rows=n,
         width=width,
@@ -75,36 +72,21 @@ def large_store(folder: Path, n: int, width: int, shard_rows: int = 8192) -> dic
         gigabytes=n * width * 2 / 1e9,
         write_shards_s=shards_s,
         write_ids_s=ids_s,
-        finish_s=seconds(lambda: finish_store(store), time.perf_counter),
+        finish_s=seconds(lambda: finish_store(store), CLOCK),
     )
 
 
-def memory() -> dict:  # MB
-    "Resident memory of this process: private memory, and pages of files, which the system may reclaim"
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
-    names = dict(own_mb="RssAnon", files_mb="RssFile")
-    return {key: int(status[name].split()[0]) / 1e3 for key, name in names.items()}
-
-
 def opened(folder: Path) -> dict:
-    "Time and memory of opening a store, of a batch, of a thousand batches, and of finding ids"
-    before = memory()
-    clock = time.perf_counter
-    began = clock()
-    store = open_store(folder)
-    open_s = clock() - began
-    rows = store["image"]
-    after = memory()
-    rng = np.random.default_rng(1)
-    batches = rng.integers(0, len(rows), (1000, 128))
+    "Time of opening a store, of a batch, of a thousand batches, and of reading the ids"
+    stores = []
+    open_s = seconds(lambda: stores.append(open_store(folder)), CLOCK)
+    rows = stores[0]["image"]
+    batches = np.random.default_rng(1).integers(0, len(rows), (1000, 128))
     return dict(
         open_s=open_s,
-        first_batch_s=seconds(lambda: rows[batches[0]], clock),
-        thousand_batches_s=seconds(lambda: list(map(rows.__getitem__, batches)), clock),
-        read_ids_s=seconds(lambda: store.ids["image"], clock),
-        before=before,
-        after_opening=after,
-        after_batches=memory(),
+        first_batch_s=seconds(lambda: rows[batches[0]], CLOCK),
+        thousand_batches_s=seconds(lambda: list(map(rows.__getitem__, batches)), CLOCK),
+        read_ids_s=seconds(lambda: stores[0].ids["image"], CLOCK),
     )
 
 
@@ -125,22 +107,14 @@ def against_memory_map(folder: Path, n: int, width: int, rounds: int, batch: int
     return dict(batch=batch, float32=figures | dict(of_plain_cpu=cpu["times"], quartiles_cpu=cpu["quartiles"]))
 
 
-def opened_in_a_child(folder: Path, threads: int) -> dict:
-    "`opened` in a process of its own"
-    command = [sys.executable, __file__, "--threads", str(threads), "--opened", str(folder)]
-    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-
-
 def main() -> None:
     sizes = dict(rows=dict(type=int, default=3_000_000), width=dict(type=int, default=512))
-    a = arguments(__doc__, 9, opened=dict(type=Path), folder=dict(type=Path), **sizes)
-    if a.opened:
-        print(json.dumps(opened(a.opened)))
-        return
+    a = arguments(__doc__, 9, folder=dict(type=Path), **sizes)
+    a.rows = 50_000 if a.tiny else a.rows
     with tempfile.TemporaryDirectory(dir=a.folder) as d:
         folder = Path(d)
         found = dict(encoding=against_encoding(folder, a.rounds), large=large_store(folder, a.rows, a.width))
-        found |= {name: opened_in_a_child(folder / "large", a.threads) for name in ("first_opening", "later_opening")}
+        found |= {name: opened(folder / "large") for name in ("first_opening", "later_opening")}
         maps = [against_memory_map(folder, a.rows, a.width, a.rounds, batch) for batch in (128, 1024)]
     facts = dict(numpy=np.__version__) | found | dict(memory_map=maps)
     keep(a, facts, [dict(batch=row["batch"]) | row["float32"] for row in maps])

@@ -1,20 +1,24 @@
 """Measure the web page of the workbench: opening it, the answer to a query, and the same during a training run
 
-    python tools/bench/web_page.py [--queries 40] [--out data/results/app.json]
+    python tools/bench/web_page.py [--rounds 40] [--json data/results/app.json]
 
 The figures depend on the machine and on what else it does (load). Times are those that a person notices: from
 pressing Enter to the last image drawn, in Chromium."""
 
-import argparse
-import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import closing, contextmanager
 from pathlib import Path
+
+from measuring import arguments, keep
+from playwright.sync_api import sync_playwright
+
+from dasd_lab.corpora.catalog import load_corpus
+from dasd_lab.corpora.own.parallel import example_pairs, write_pairs
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/ui"))
@@ -41,15 +45,9 @@ ASK = """async text => {
 
 def queries(n: int) -> list[str]:
     "Free-style test captions (generated) of all languages in turn"
-    from dasd_lab.corpora.catalog import load_corpus
-
     corpus = load_corpus("pictograms")
-    languages = list(corpus.languages)
-    texts = []
-    for i in range(n):
-        captions = corpus.captions("test", languages[i % len(languages)], "human")
-        texts.append(captions[17 * i % 1000].text)
-    return texts
+    captions = [corpus.captions("test", language, "human") for language in corpus.languages]
+    return [captions[i % len(captions)][17 * i % 1000].text for i in range(n)]
 
 
 def opened(browser, url: str) -> tuple[float, object]:  # seconds, the page
@@ -62,94 +60,50 @@ def opened(browser, url: str) -> tuple[float, object]:  # seconds, the page
 
 def answers(page, texts: list[str]) -> dict[str, float]:  # milliseconds
     took = [page.evaluate(ASK, t) for t in texts]
-    return dict(
-        n=len(took),
-        median_ms=round(statistics.median(took), 1),
-        p90_ms=round(statistics.quantiles(took, n=10)[-1], 1),
-        worst_ms=round(max(took), 1),
-    )
+    p90 = statistics.quantiles(took, n=10)[-1]
+    return dict(n=len(took), median_ms=statistics.median(took), p90_ms=p90, worst_ms=max(took))
 
 
-def training(folder: Path) -> subprocess.Popen:
-    "A training run of a new language, longer than the measurement"
-    from dasd_lab.corpora.catalog import load_corpus
-    from dasd_lab.corpora.own.parallel import example_pairs, write_pairs
-
-    path = folder / "it.tsv"
-    write_pairs(example_pairs(load_corpus("pictograms"), "it", 2000), path, "it")
-    command = [
-        Path(sys.executable).parent / "dasd-lab",
-        "train",
-        "dasd.new_language",
-        "--captions",
-        path,
-        "--languages",
-        "it",
-        "--backbone",
-        ROOT / "data/weights/pictograms/backbone",
-        "--out",
-        folder / "run",
-        "--set",
-        "stages.0.steps=100000",
-    ]
-    child = subprocess.Popen(
-        command,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=os.environ | dict(OMP_NUM_THREADS="1"),
-        start_new_session=True,
-    )
-    until = time.monotonic() + 180
-    while not (folder / "run/progress.json").exists() and child.poll() is None and time.monotonic() < until:
+@contextmanager
+def training(folder: Path):
+    "A training run of a new language meanwhile, longer than the measurement"
+    pairs = folder / "it.tsv"
+    write_pairs(example_pairs(load_corpus("pictograms"), "it", 2000), pairs, "it")
+    backbone = ROOT / "data/weights/pictograms/backbone"
+    options = f"--captions {pairs} --languages it --backbone {backbone} --out {folder / 'run'}"
+    command = [Path(sys.executable).parent / "dasd-lab", "train", "dasd.new_language", *options.split()]
+    environment = os.environ | dict(OMP_NUM_THREADS="1")
+    child = subprocess.Popen([*command, "--set", "stages.0.steps=100000"], stderr=subprocess.DEVNULL, env=environment)
+    while not (folder / "run/progress.json").exists():
+        if child.poll() is not None:
+            raise SystemExit("the training run did not start")
         time.sleep(0.2)
-    if child.poll() is not None:
-        raise SystemExit("the training run did not start")
-    return child
+    yield
+    child.terminate()
+    child.wait(60)
 
 
-def main(n: int, out: Path) -> None:
-    from playwright.sync_api import sync_playwright
-
-    from dasd_lab.base.storage import write_json
-
+def main() -> None:
+    a = arguments(__doc__, 40)
+    n = 4 if a.tiny else a.rounds
     texts = queries(2 * n + 5)
-    home = Path(tempfile.mkdtemp())
     load = os.getloadavg()[0]
-    web = Web(home)
-    try:
-        with sync_playwright() as p:
-            browser = p.chromium.launch(executable_path=find_browser(), args=FLAGS)
-            times = []
-            for i in range(5):
-                seconds, page = opened(browser, web.url)
-                times.append(seconds)
-                if i < 4:
-                    page.close()
-            for t in texts[:5]:
-                page.evaluate(ASK, t)  # thumbnails and lexicons are made once
-            alone = answers(page, texts[5 : 5 + n])
-            child = training(home)
-            busy = answers(page, texts[5 + n :])
-            child.terminate()
-            child.wait(60)
-            browser.close()
-    finally:
-        web.stop()
-        shutil.rmtree(home, ignore_errors=True)
-    facts = dict(
-        cores=os.cpu_count(),
-        load_before=round(load, 2),
-        open_s=dict(n=len(times), median=round(statistics.median(times), 2), worst=round(max(times), 2)),
-        query=alone,
-        query_while_training=busy,
-    )
-    write_json(facts, out)
-    print(json.dumps(facts, indent=1))
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home, sync_playwright() as p:
+        web = Web(Path(home))
+        try:
+            with closing(p.chromium.launch(executable_path=find_browser(), args=FLAGS)) as browser:
+                times, pages = zip(*(opened(browser, web.url) for _ in range(5)))
+                for text in texts[:5]:
+                    pages[-1].evaluate(ASK, text)  # thumbnails and lexicons are made once
+                alone = answers(pages[-1], texts[5 : 5 + n])
+                with training(Path(home)):
+                    busy = answers(pages[-1], texts[5 + n :])
+        finally:
+            web.stop()
+    open_s = dict(n=len(times), median=statistics.median(times), worst=max(times))
+    facts = dict(cores=os.cpu_count(), load_before=load, open_s=open_s, query=alone, query_while_training=busy)
+    keep(a, facts, [dict(meanwhile="nothing") | alone, dict(meanwhile="training") | busy])
 
 
 if __name__ == "__main__":
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--queries", type=int, default=40)
-    p.add_argument("--out", type=Path, default=ROOT / "data/results/app.json")
-    a = p.parse_args()
-    main(a.queries, a.out)
+    main()

@@ -288,7 +288,7 @@ def rank_moves(
     fig.update_xaxes(type="log", range=span, tickvals=ticks, tickformat=",d")
     return legend_below(fig.update_yaxes(autorange="reversed", type="category"), 52)
 
-
+# %% ../../../nbs/09_explore/2_adapters/20_figures.ipynb #5026535f
 def recall_chart(
     table: pd.DataFrame,  # from `recall_without`
     about: Mapping,  # language, n, pictures

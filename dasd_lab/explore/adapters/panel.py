@@ -221,7 +221,7 @@ def _rank_summary(s: AdaptersState) -> str:
     setting = f"adapters off in block {off}" if off else "all adapters on"
     return f'<p role="status" aria-live="polite"><b>{setting}</b> · {"; ".join(changes)}</p>'
 
-
+# %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #ae1c6ac9
 def _rank_table(s: AdaptersState) -> str:
     captions = [tagged(q.name, q.query.language) for q in s.parsed]
     targets = [f"{cut(s.workbench.alt(q.target), 48)} ({q.why})" for q in s.parsed]

@@ -153,7 +153,7 @@ def _entry(
     text, language = given if isinstance(given, tuple) else (given, "")
     return NO_QUERY | (dict(given) if isinstance(given, Mapping) else dict(text=text or "", language=language or ""))
 
-
+# %% ../../../nbs/09_explore/2_adapters/10_state.ipynb #7655204c
 class AdaptersState(State):
     "State of the Adapters explorer"
 
@@ -277,7 +277,7 @@ def ask(
     self.queries = [_entry(query) for query in queries]
     self._read()
 
-
+# %% ../../../nbs/09_explore/2_adapters/10_state.ipynb #355ac51a
 @patch
 @shows_messages
 def refresh(self: AdaptersState) -> None:
@@ -329,7 +329,7 @@ def draw(
     self.queries = [_entry(caption) for caption in self._draw_captions(n, self.method.languages, seed)]
     self._read()
 
-
+# %% ../../../nbs/09_explore/2_adapters/10_state.ipynb #b438295c
 @patch
 def _draw_captions(self: AdaptersState, n: int, languages: Sequence[str], seed: int) -> list[Caption]:
     "Random captions with origin 'human'; of any origin if there are none"
@@ -454,7 +454,7 @@ def _many_captions(self: AdaptersState, n: int, languages: Sequence[str]) -> lis
         return [Caption(q.query.encoded, q.query.language, q.target) for q in self.shown]
     return sayings(pool, *self._caption_generator(), n=n, wordings=3 if len(languages) == 1 else 1, seed=0)
 
-
+# %% ../../../nbs/09_explore/2_adapters/10_state.ipynb #aa2b2556
 @patch
 @shows_messages
 def take_recall(

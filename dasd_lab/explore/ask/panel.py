@@ -289,7 +289,7 @@ def _show_explanation(self: Ask, explanation: tuple | None) -> None:
         self.summary.value = f'<div class="dl-note">{score_summary(words)}</div>'
         self.spots.value = places_html(wb.large_picture(id), regions, wb.alt(id))
 
-
+# %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #71c756d4
 @patch
 def _show_nearest(self: Ask, nearest) -> None:
     if nearest is not None:

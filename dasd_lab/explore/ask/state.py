@@ -212,7 +212,7 @@ def undo(self: AskState) -> None:
     "Show the previous request"
     self.go(self.position - 1)
 
-
+# %% ../../../nbs/09_explore/1_ask/10_state.ipynb #46882d73
 @patch
 def redo(self: AskState) -> None:
     "Show the next request"

@@ -131,8 +131,7 @@ class CompareState(State):
         super().__init__(workbench)
         self.split = next(iter(self.workbench.splits), "gallery")
         self.refresh()
-        with_folder = [name for name in self.runs if self.records[name].folder]
-        self.chosen = (with_folder or self.runs)[:3]
+        self.chosen = ([name for name in self.runs if self.records[name].folder] or self.runs)[:3]
         self.set_together(**traits)
 
     @observe("chosen")
@@ -213,7 +212,7 @@ def chosen_records(self: CompareState) -> list[RunRecord]:
     "Settings and logs of the chosen runs"
     return [self.records[name] for name in self.chosen]
 
-
+# %% ../../../nbs/09_explore/5_comparison/10_state.ipynb #79745e3d
 @patch
 def differing_settings(self: CompareState) -> pd.DataFrame:
     "Settings in which the chosen runs differ"
@@ -366,7 +365,7 @@ def kinds(self: CompareState) -> dict[str, pd.DataFrame]:  # by the names of `KI
     "The same captions, grouped by which run is right"
     return right_and_wrong(self.gaps())
 
-
+# %% ../../../nbs/09_explore/5_comparison/10_state.ipynb #d00cbe4a
 @patch
 def queries(self: CompareState) -> pd.DataFrame:
     "The captions of the current kind; none before the runs are evaluated"

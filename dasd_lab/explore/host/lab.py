@@ -77,7 +77,7 @@ class LabServer(ServerApp):
         answer_ctrl_c(signal.default_int_handler)
         super().init_signal()
 
-
+# %% ../../../nbs/09_explore/9_host/60_lab.ipynb #4aed1323
 class Lab(LabApp):
     "JupyterLab on `LabServer`"
 

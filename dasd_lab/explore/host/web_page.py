@@ -63,7 +63,7 @@ class WebPage(Voila):
         "Put off until the page is ready"
         self.wants_browser = True
 
-
+# %% ../../../nbs/09_explore/9_host/50_web_page.ipynb #153dd378
 def web_arguments(
     notebook: Path,  # notebook to show
     port: int = 8866,  # on 127.0.0.1
@@ -89,8 +89,7 @@ def web_arguments(
 
 def find_template() -> None:
     "Let Voilà find the template of dasd_lab"
-    folders = [str(WEB), os.environ.get("JUPYTER_PATH", "")]
-    os.environ["JUPYTER_PATH"] = os.pathsep.join(filter(None, folders))
+    os.environ["JUPYTER_PATH"] = os.pathsep.join(filter(None, [str(WEB), os.environ.get("JUPYTER_PATH", "")]))
 
 
 def serve_page(

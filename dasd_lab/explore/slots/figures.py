@@ -41,8 +41,7 @@ def slot_picture(
 ) -> Image.Image:
     "A greyscale image with a colour for each region"
     pixels = max(1, min(picture.size) // heat.shape[0])
-    fields = np.kron(np.asarray(heat), np.ones((pixels, pixels)))
-    return overlay(picture, fields, top=top)
+    return overlay(picture, np.kron(np.asarray(heat), np.ones((pixels, pixels))), top=top)
 
 
 def _region_shares(heat: Tensor) -> str:  # of [h, w]

@@ -127,7 +127,7 @@ def ask(
     id = picture if picture in gallery else hits.ids[0]
     self._compare(text, language, id, hits=[(hit.id, hit.score) for hit in hits])
 
-
+# %% ../../../nbs/09_explore/6_slots/10_state.ipynb #2e10ed24
 @patch
 @shows_messages
 def choose(

@@ -137,7 +137,7 @@ def ring_trace(
         showlegend=False,
     )
 
-
+# %% ../../../nbs/09_explore/3_styles/20_figures.ipynb #6a7dd3e4
 def _map_axis(reducer: str, i: int) -> dict:
     "An axis without tick labels"
     return dict(
@@ -282,7 +282,7 @@ def same_group_html(
         f"{', '.join(shares)}; by chance {100 * chance:.0f} %.</div>"
     )
 
-
+# %% ../../../nbs/09_explore/3_styles/20_figures.ipynb #74b6386e
 def agreement_figure(
     table: pd.DataFrame,  # from `agreement_table`
     measure: str = "nmi",  # nmi | ari

@@ -320,7 +320,7 @@ def _legend_html(s: StylesState) -> str:
         return next(iter(legends.values()))
     return "".join(f'<div class="dl-soft">{NAMES[name]}</div>{legend}' for name, legend in legends.items())
 
-
+# %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #d45a13b4
 def _quality_html(s: StylesState) -> str:
     "Size, time, and the share of neighbours that the maps preserve"
     analysis = s.analysis

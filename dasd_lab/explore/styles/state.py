@@ -391,7 +391,7 @@ def colouring(
         return _limit_kinds(self.object, values, [present, ABSENT])
     return _fact_colouring(self.colour, facts[self.colour])
 
-
+# %% ../../../nbs/09_explore/3_styles/10_state.ipynb #cca382f7
 def _fact_colouring(name: str, cells: pd.Series) -> Colouring:
     "The most frequent values of a fact; a caption with several values gets the first frequent one"
     several = [cell if isinstance(cell, tuple) else (cell,) for cell in cells]

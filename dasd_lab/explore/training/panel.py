@@ -158,7 +158,7 @@ def _read_example(self: Train, report: Callable[[float, str], None]) -> None:
 def _lengths(s: TrainingState) -> go.Figure | None:
     return f.lengths(s.captions) if len(s.captions.pairs) >= 20 else None
 
-
+# %% ../../../nbs/09_explore/4_training/30_panel.ipynb #417c150f
 def _summary_html(s: TrainingState) -> str:
     "Number of pairs, of lines and of images"
     pairs = f"{len(s.captions.pairs):,} pairs in English and {html.escape(language_name(s.language))}"

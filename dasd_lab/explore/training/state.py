@@ -74,7 +74,7 @@ def corpus_argument(
     folder = (data_root() / corpus.name).resolve()
     return corpus.name if folder in Path(corpus.root).resolve().parents else ""
 
-
+# %% ../../../nbs/09_explore/4_training/10_state.ipynb #73bf3a16
 class TrainingState(State):
     "A language that is added by training on parallel captions"
 
@@ -174,7 +174,7 @@ def pictured(self: TrainingState) -> int:
         self._places = picture_places(self.captions.pairs, self.corpus, source=self.backbone.source_language)
     return int((self._places >= 0).sum())
 
-
+# %% ../../../nbs/09_explore/4_training/10_state.ipynb #5bedd0ca
 @patch
 def plan(self: TrainingState) -> pd.DataFrame:  # stage, steps, captions_per_step, data, runs
     "Stages of the preset, and whether there are enough captions for each"
@@ -260,7 +260,7 @@ def resume(self: TrainingState) -> None:
     self.child.begin()
     self.poll()
 
-
+# %% ../../../nbs/09_explore/4_training/10_state.ipynb #26e79ad4
 @patch
 @shows_messages
 def attach(
@@ -392,7 +392,7 @@ def _result_row(captions: str, targets: str, n: int, figures: dict[str, float]) 
     names = recalls.index.str.replace("text_to_image_", "").str.replace("image_to_text_", "reverse ")
     return dict(captions=captions, targets=targets, n=n) | dict(zip(names.str.replace("_", " "), recalls))
 
-
+# %% ../../../nbs/09_explore/4_training/10_state.ipynb #c1bb4105
 @patch
 def _held_out_rows(self: TrainingState, method: RetrievalMethod) -> list[dict]:
     "Recall of the held-out pairs, with English sentences and with images as targets"
@@ -440,7 +440,7 @@ def add(
     self.added = name
     return name
 
-
+# %% ../../../nbs/09_explore/4_training/10_state.ipynb #30ff3b64
 @patch
 @shows_messages
 def ask(

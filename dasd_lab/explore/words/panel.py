@@ -246,7 +246,7 @@ def _versions_text(self: Words, s: WordsState) -> str:
     by = f" CLC-C was learned from captions of {learned['n']:,} validation images." if learned else ""
     return status_html(f.describe_versions(s.rankings) + by)
 
-
+# %% ../../../nbs/09_explore/7_words/30_panel.ipynb #42aff9e2
 @patch
 def _show_rankings(self: Words) -> None:
     "The images of each variant side by side"
@@ -276,5 +276,4 @@ def _show_ranking(self: Words, variant: str) -> None:
 @patch
 def snapshot(self: Words) -> str:
     "The images of each variant as static HTML"
-    shown = [child for box in self.rankings.children for child in box.children]
-    return super(Words, self).snapshot(shown)
+    return super(Words, self).snapshot([child for box in self.rankings.children for child in box.children])

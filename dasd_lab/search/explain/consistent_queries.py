@@ -9,15 +9,18 @@ __all__ = ['Consistent', 'mean_recall', 'language_scores', 'fit_to']
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
+from torch.utils.data import Subset
 
-from ...base.contracts import RetrievalMethod
+from ...base.contracts import RetrievalMethod, evaluating
 from ...base.foundation import expect
 from ...corpora.by_machine.translators import TranslationCache, Translator, translations
-from ...evaluation.retrieval import caption_positives, rank, retrieval_figures, split_columns
+from ...evaluation.retrieval import rank, retrieval_figures
 from ...methods.smalr.consistency import AverageConsistency, LearnedConsistency, fit_consistency
+from ..gallery.in_memory import Gallery
 from ..queries import supported_languages
 
 # %% ../../../nbs/08_search/3_explain/50_consistent_queries.ipynb #f3955780
@@ -83,17 +86,17 @@ class Consistent(RetrievalMethod):
         language: str,  # one of `slots`
     ) -> dict[str, list[str | None]]:  # language, in the order of `slots` → B sentences; None: no translation
         "The captions and their translations"
-        step = "Wrap the method with that language, or search in another."
-        expect(language in self.slots, f"captions in {language!r}", f"one of {', '.join(self.slots)}", step)
-        found = {}
+        expect(
+            language in self.slots,
+            f"captions in {language!r}",
+            f"one of {', '.join(self.slots)}",
+            "Wrap the method with that language, or search in another.",
+        )
+        found: dict[str, list[str | None]] = {target: [None] * len(captions) for target in self.slots}
         for target in self.slots:
-            if target == language:
-                found[target] = list(captions)
-            elif self.translator.supports(language, target):
+            if target != language and self.translator.supports(language, target):
                 found[target] = translations(captions, self.translator, target, language, self.cache)
-            else:
-                found[target] = [None] * len(captions)
-        return found
+        return found | {language: list(captions)}
 
     def encode_captions(
         self,
@@ -163,41 +166,46 @@ def language_scores(
     method: Consistent,  # whose versions are scored
     corpus,  # with captions and visuals
     split: str,  # one of its splits
+    n: int | None = None,  # images of a sample, which form the gallery; None: all
     languages: Sequence[str] | None = None,  # of the queries; None: all slots that the corpus has
     origin: str | None = "human",  # of the captions; None: any
-    columns: Mapping[str, Tensor] | None = None,  # from `visual_columns` of the split; None: computed
-) -> dict[str, tuple[Tensor, Tensor]]:  # query language → scores [Q, N, G], images [Q]
+) -> list[tuple[Tensor, Tensor]]:  # per query language: scores [Q, N, G], images [Q]
     "Scores that `fit_consistency` is fitted to"
-    ids = corpus.visuals(split).ids
-    visuals = method.encode_visuals(split_columns(method, corpus, split, columns))
-    if not languages:
-        languages = [language for language in method.slots if language in corpus.languages]
-    scores = {}
-    for language in languages:
-        captions = corpus.captions(split, language, origin)
-        features = method.encode_captions([c.text for c in captions], language)
-        positives = torch.tensor(caption_positives(captions, ids))
-        scores[language] = method.version_scores(features, visuals), positives
-    return scores
+    visuals = corpus.visuals(split)
+    places = np.sort(np.random.default_rng(0).permutation(len(visuals))[:n]).tolist()
+    described = list(corpus.descriptions(split)) if "description_ids" in method.read_columns else [""] * len(visuals)
+    gallery = Gallery(method.inner)
+    gallery.add(Subset(visuals, places), [visuals.ids[p] for p in places], descriptions=[described[p] for p in places])
+    queries = []
+    for language in languages or [language for language in method.slots if language in corpus.languages]:
+        captions = [c for c in corpus.captions(split, language, origin) if c.visual_id in gallery]
+        if captions:
+            with evaluating(method):
+                features = method.encode_captions([c.text for c in captions], language)
+                images = torch.tensor([gallery.places[c.visual_id] for c in captions])
+                queries.append((method.version_scores(features.cpu(), gallery.visuals), images))
+    return queries
 
 
 def fit_to(
     method: Consistent,  # its fuser is replaced by the fitted one
     corpus,  # of validation
     split: str = "validation",  # one of its splits
+    n: int | None = None,  # images of a sample; None: all
+    *,
     languages: Sequence[str] | None = None,  # of the queries, see `language_scores`
     origin: str | None = "human",  # of the captions
-    columns: Mapping[str, Tensor] | None = None,  # see `language_scores`
     **options,  # of `fit_consistency`
-) -> pd.DataFrame:  # one row per iteration
+) -> pd.DataFrame:  # one row per iteration: loss, mean recall, weights
     "Fit CLC-C to the captions of a corpus"
-    was_training = method.training
-    method.eval()
-    try:
-        queries = language_scores(method, corpus, split, languages, origin, columns)
-    finally:
-        method.train(was_training)
+    queries = language_scores(method, corpus, split, n, languages, origin)
+    expect(
+        queries,
+        f"no {origin or ''} captions in {split!r} of {corpus.name}",
+        "captions of its images",
+        "Choose another split.",
+    )
     fuser = LearnedConsistency(method.slots)
-    curve = fit_consistency(fuser, list(queries.values()), figure=mean_recall, **options)
+    curve = fit_consistency(fuser, queries, figure=mean_recall, **options)
     method.fuser = fuser
     return curve

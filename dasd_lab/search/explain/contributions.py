@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from ...backbone.tokens import CaptionTokenizer
 from ...backbone.towers import attention
-from ...base.contracts import LabError, RetrievalMethod, evaluating
-from ...base.foundation import extra
+from ...base.contracts import RetrievalMethod, evaluating
+from ...base.foundation import expect, extra
 from ...corpora.captions import COMBINING_MARKS
 from ...corpora.catalog import built_in
 from ...corpora.languages import direction
@@ -171,38 +171,23 @@ def leave_one_out(
     return _with_words(text, language, contributions, full, base, "leave_one_out")
 
 # %% ../../../nbs/08_search/3_explain/10_contributions.ipynb #e73a321b
-@dataclass(frozen=True)
-class _TokenPath:
-    "How a method encodes the token ids of one language, for gradients"
-
-    tokenizer: CaptionTokenizer
-    embedding: nn.Module  # token ids → token vectors
-    tokens: Callable  # captions → ids [1, L], index of the end token [1]
-    encode: Callable  # ids, end index → [B, E]
-
-    @property
-    def n_start(self) -> int:
-        "Number of start tokens"
-        return int(self.tokenizer.names[0] is not None)
-
-
-def _token_path(method: RetrievalMethod, language: str) -> _TokenPath:
-    "The path of a language; an error for a method without token vectors"
+def _token_path(method: RetrievalMethod, language: str) -> tuple[CaptionTokenizer, nn.Module, Callable, Callable]:
+    "How a method encodes a language: tokenizer, token vectors, captions → ids and end index, these → [B, E]"
     backbone = getattr(method, "backbone", None)
     if hasattr(backbone, "source_from_ids") and method.by_tower(language):
         tokens = partial(backbone.tokens, language=language)
-        return _TokenPath(backbone.tokenizer_of(language), backbone.text.embedding, tokens, backbone.source_from_ids)
-    if not all(hasattr(method, name) for name in ("token_vectors", "tokens", "features")):
-        raise LabError(
-            f"integrated gradients of {method.name!r}, which has no token vectors",
-            "a method with token_vectors, tokens and features",
-            "Use algorithm='leave_one_out'.",
-        )
+        return backbone.tokenizer_of(language), backbone.text.embedding, tokens, backbone.source_from_ids
+    expect(
+        all(hasattr(method, name) for name in ("token_vectors", "tokens", "features")),
+        f"integrated gradients of {method.name!r}, which has no token vectors",
+        "a method with token_vectors, tokens and features",
+        "Use algorithm='leave_one_out'.",
+    )
 
     def encode(ids, end_index):
         return method.features(ids, end_index, language)["target_features"]
 
-    return _TokenPath(method.tokenizer, method.token_vectors.embedding, method.tokens, encode)
+    return method.tokenizer, method.token_vectors.embedding, method.tokens, encode
 
 
 def shared_out(
@@ -230,27 +215,28 @@ def integrated_gradients(
     with extra("explain"):
         from captum.attr import LayerIntegratedGradients
 
-    path = _token_path(method, language)
-    device = path.embedding.weight.device
+    tokenizer, embedding, tokens, encode = _token_path(method, language)
+    n_start = int(tokenizer.names[0] is not None)  # start tokens
+    device = embedding.weight.device
     # inference tensors cannot take part in gradients, clones can
     visuals = {name: values.detach().to(device).clone() for name, values in visuals.items()}
-    ids, end_index = (t.to(device).clone() for t in path.tokens([text]))
+    ids, end_index = (t.to(device).clone() for t in tokens([text]))
     positions = torch.arange(ids.shape[1], device=device)
-    is_text = (positions >= path.n_start) & (positions < end_index)
-    padding = torch.where(is_text, path.tokenizer.pad_id, ids)
+    is_text = (positions >= n_start) & (positions < end_index)
+    padding = torch.where(is_text, tokenizer.pad_id, ids)
 
     def score(ids, end_index):
-        return method.score(path.encode(ids, end_index), visuals)[:, 0]
+        return method.score(encode(ids, end_index), visuals)[:, 0]
 
     with attention(device):
         with torch.no_grad():
             full, base = score(torch.cat([ids, padding]), end_index.repeat(2)).tolist()
-        gradients = LayerIntegratedGradients(score, path.embedding)
+        gradients = LayerIntegratedGradients(score, embedding)
         of_tokens = gradients.attribute(
             ids, padding, additional_forward_args=end_index, n_steps=n_steps, internal_batch_size=64
         ).sum(-1)[0]
-    values = of_tokens[path.n_start : int(end_index)].tolist()
-    offsets = path.tokenizer.tokenizer.encode(text, add_special_tokens=False).offsets
+    values = of_tokens[n_start : int(end_index)].tolist()
+    offsets = tokenizer.tokenizer.encode(text, add_special_tokens=False).offsets
     contributions = shared_out(values, offsets, word_spans(text, language))
     return _with_words(text, language, contributions, full, base, "integrated_gradients")
 
@@ -266,8 +252,12 @@ def explain_words(
     algorithm: str = "leave_one_out",  # or 'integrated_gradients'
 ) -> WordContributions:
     "Contribution of each word of a query to its score with an image"
-    if algorithm not in ALGORITHMS:
-        raise LabError(f"algorithm={algorithm!r}", f"one of {sorted(ALGORITHMS)}", "Choose one of them.")
+    expect(
+        algorithm in ALGORITHMS,
+        f"algorithm={algorithm!r}",
+        f"one of {sorted(ALGORITHMS)}",
+        "Choose one of them.",
+    )
     query = read_query(text, gallery.method, language)
     with evaluating(gallery.method):
         visuals = gallery.picture_visuals(picture)

@@ -7,17 +7,16 @@ __all__ = ['RegionContributions', 'explain_regions', 'overlay', 'can_attend', 'e
 
 # %% ../../../nbs/08_search/3_explain/20_regions.ipynb #1168afef
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from ...backbone.patches import pixel_columns
 from ...base.contracts import RetrievalMethod, evaluating
 from ...base.foundation import expect, extra
-from ...evaluation.retrieval import slice_scores
 from ..gallery.in_memory import Gallery
 from ..gallery.inputs import open_picture
 from ..queries import read_query
@@ -29,35 +28,20 @@ class RegionContributions:
 
     text: str  # input of the method
     language: str  # ISO 639
-    heat: np.ndarray  # [S, S] over the encoded square: score decrease (occlusion) or shares (attention)
+    heat: np.ndarray = field(
+        repr=False
+    )  # [S, S] over the encoded square: score decrease (occlusion) or shares (attention)
     score: float  # of the whole image
     algorithm: str  # 'occlusion' or 'attention'
     after: float | None = None  # lowest score with a covered window
-    box: tuple[float, float, float, float] | None = None  # that window: x0, y0, x1, y1 in [0, 1]
-    drift: float = 0.0  # score of the given pixels minus the score in the gallery
-
-    def __repr__(self):
-        scores = f"score {self.score:.3f}"
-        if self.after is not None:
-            scores += f", {self.after:.3f} with the most important window covered"
-        return f"{self.algorithm} of {self.text!r}: {scores}; pixels differ from the gallery by {self.drift:+.3f}"
 
 # %% ../../../nbs/08_search/3_explain/20_regions.ipynb #51ba90bb
-def _is_id(gallery: Gallery, picture) -> bool:
-    "Whether an image is given by its id in the gallery"
-    return isinstance(picture, str) and picture in gallery
-
-
-def _opened(gallery: Gallery, picture, pixels=None) -> Image.Image:
-    "The image to encode: the given pixels, the thumbnail of an id, or the image itself"
-    if pixels is None:
-        pixels = gallery.thumbnails[picture] if _is_id(gallery, picture) else picture
-    return open_picture(pixels)
-
-
-def _description(gallery: Gallery, picture) -> str:
-    "Description of an image of the gallery; empty for other images"
-    return gallery.descriptions[gallery.places[picture]] if _is_id(gallery, picture) else ""
+def _opened(gallery: Gallery, picture, pixels=None) -> tuple[Image.Image, str]:
+    "The image to encode: the given pixels, the thumbnail of an id, or the image itself; and its description"
+    if not (isinstance(picture, str) and picture in gallery):
+        return open_picture(picture if pixels is None else pixels), ""
+    shown = open_picture(gallery.thumbnails[picture] if pixels is None else pixels)
+    return shown, gallery.descriptions[gallery.places[picture]]
 
 
 def _pixel_scorer(method: RetrievalMethod, query_vector: Tensor, description: str) -> Callable[[Tensor], Tensor]:
@@ -69,13 +53,6 @@ def _pixel_scorer(method: RetrievalMethod, query_vector: Tensor, description: st
         return method.score(query_vector, method.encode_visuals(columns))[0]
 
     return score
-
-
-def _window(index: int, size: int, side: int, stride: int) -> tuple[float, float, float, float]:
-    "Window number `index` in captum's order, column by column: x0, y0, x1, y1 in [0, 1]"
-    column, row = divmod(index, 1 + -(-(size - side) // stride))
-    x0, y0, width = column * stride / size, row * stride / size, side / size
-    return x0, y0, min(1, x0 + width), min(1, y0 + width)
 
 
 def _occluded(score: Callable, pixels: Tensor, side: int, stride: int, batch_size: int) -> tuple[Tensor, Tensor]:
@@ -119,17 +96,17 @@ def explain_regions(
     size = method.backbone.image_size
     side = max(1, round(window * size))
     stride = max(1, round((size - side) / max(1, n_windows - 1)))
-    gaps = f"{given}, which leaves gaps between the windows"
-    expect(stride <= side, gaps, f"at least {-(-size // side)} windows per side", "Give more or larger windows.")
-    drift = 0.0
+    expect(
+        stride <= side,
+        f"{given}, which leaves gaps between the windows",
+        f"at least {-(-size // side)} windows per side",
+        "Give more or larger windows.",
+    )
+    shown, description = _opened(gallery, picture, pixels)
     with evaluating(method):
         query_vector = method.encode_captions([query.encoded], query.language)
-        score = _pixel_scorer(method, query_vector, _description(gallery, picture))
-        pixels = method.backbone.pixels([_opened(gallery, picture, pixels)])
-        heat, scores = _occluded(score, pixels, side, stride, batch_size)
-        if _is_id(gallery, picture):
-            stored = slice_scores(method.score, query_vector, gallery.picture_visuals(picture), slice(0, 1))
-            drift = float(scores[0] - stored[0, 0])
+        score = _pixel_scorer(method, query_vector, description)
+        heat, scores = _occluded(score, method.backbone.pixels([shown]), side, stride, batch_size)
     covered = scores[-((1 + -(-(size - side) // stride)) ** 2) :]
     return RegionContributions(
         query.encoded,
@@ -138,20 +115,9 @@ def explain_regions(
         float(scores[0]),
         "occlusion",
         after=float(covered.min()),
-        box=_window(int(covered.argmin()), size, side, stride),
-        drift=drift,
     )
 
 # %% ../../../nbs/08_search/3_explain/20_regions.ipynb #598eb969
-def _colour_table() -> np.ndarray:
-    "Inferno without its darkest colours, [256, 3] uint8"
-    with extra("explain"):
-        from plotly.colors import sample_colorscale
-
-    colours = sample_colorscale("Inferno", list(np.linspace(0.12, 1, 256)))  # such as 'rgb(1, 2, 3)'
-    return np.array([[int(v) for v in colour[4:-1].split(",")] for colour in colours], np.uint8)
-
-
 def overlay(
     picture: Image.Image,  # any size
     heat: np.ndarray,  # [h, w] over its middle square
@@ -164,7 +130,8 @@ def overlay(
     maximum = float(np.max(heat)) if top is None else top
     share = np.clip(np.nan_to_num(heat) / max(maximum, 1e-12), 0, 1).astype(np.float32)
     share = np.asarray(Image.fromarray(share).resize((side, side), Image.Resampling.BICUBIC)).clip(0, 1)
-    colours = Image.fromarray(_colour_table()[(share * 255).astype(int)])
+    strength = Image.fromarray((share * 255).astype(np.uint8))
+    colours = ImageOps.colorize(strength, "#1b0c41", "#fcffa4", mid="#dd513a")  # as Inferno
     opacity = Image.fromarray((255 * 0.72 * share**0.6).astype(np.uint8))
     shown = picture.convert("L").point(lambda v: round(0.75 * v + 30)).convert("RGB")
     shown.paste(colours, corner, opacity)
@@ -193,16 +160,19 @@ def explain_attention(
     method = gallery.method
     backbone = method.backbone
     query = read_query(text, method, language)
-    tower = f"the image tower of {backbone.name or method.name!r}, which has no class token with attention"
-    step = "Use explain_regions: occlusion works for any tower."
-    expect(can_attend(method), tower, "a vision transformer of open_clip", step)
+    expect(
+        can_attend(method),
+        f"the image tower of {backbone.name or method.name!r}, which has no class token with attention",
+        "a vision transformer of open_clip",
+        "Use explain_regions: occlusion works for any tower.",
+    )
     last_block = backbone.clip.visual.transformer.resblocks[-1]
+    shown, description = _opened(gallery, picture, pixels)
     inputs = []
     hook = last_block.register_forward_pre_hook(lambda block, args: inputs.append(args[0]))
     try:
-        x = backbone.pixels([_opened(gallery, picture, pixels)])
-        known = pixel_columns(backbone, x, method.read_columns)
-        columns = method.visual_columns(None, [_description(gallery, picture)], known)
+        known = pixel_columns(backbone, backbone.pixels([shown]), method.read_columns)
+        columns = method.visual_columns(None, [description], known)
     finally:
         hook.remove()
     tokens = last_block.ln_1(inputs[0])

@@ -12,7 +12,6 @@ from collections import Counter
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
-from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -20,7 +19,7 @@ import torch
 from torch.nn.functional import normalize
 
 from ...base.contracts import RetrievalMethod, evaluating
-from ...base.foundation import LabError, expect
+from ...base.foundation import expect
 from ...corpora.captions import recognise_language
 from ...corpora.catalog import built_in
 from ...methods.smalr.encoder import SMALR
@@ -80,9 +79,12 @@ def read_word(
     "Divide a text into words and look them up"
     text = clean_query(text)
     vocabulary = with_words(method).tokenizer
-    known = language is None or language in vocabulary.languages
-    step = "Choose one of them, or train a method for that language."
-    expect(known, f"a word in {language!r}", f"one of {', '.join(vocabulary.languages)}", step)
+    expect(
+        language is None or language in vocabulary.languages,
+        f"a word in {language!r}",
+        f"one of {', '.join(vocabulary.languages)}",
+        "Choose one of them, or train a method for that language.",
+    )
     words = {code: tuple(vocabulary.words_of(text, code)) for code in vocabulary.languages}
     ids = {code: tuple(vocabulary.numbers[code].get(word) for word in words[code]) for code in vocabulary.languages}
     complete = [code for code in vocabulary.languages if words[code] and None not in ids[code]]
@@ -165,10 +167,18 @@ class SharedWords:
         entry: int,  # number of the entry
     ) -> pd.DataFrame:  # language, word, count, own; by language, readers of the entry and frequent words first
         "The words of one entry"
-        form = "the precomputed form, which has no entries"
-        expect(self.has_entries, form, "the trained method", "Load the run that it was made from.")
-        step = "Take it from the column `entry`; −1 means that it was dropped."
-        expect(entry in self.entry_ids, f"the entry {entry}", f"one of 0 to {self.n_entries - 1}", step)
+        expect(
+            self.has_entries,
+            "the precomputed form, which has no entries",
+            "the trained method",
+            "Load the run that it was made from.",
+        )
+        expect(
+            entry in self.entry_ids,
+            f"the entry {entry}",
+            f"one of 0 to {self.n_entries - 1}",
+            "Take it from the column `entry`; −1 means that it was dropped.",
+        )
         words = self.table.loc[self.entry_ids[entry]]
         position = words.language.map({language: i for i, language in enumerate(self.languages)})
         order = ["position", "own", "count"]
@@ -182,8 +192,12 @@ class SharedWords:
         fewest: int = 1,  # minimum count of a word
     ) -> pd.DataFrame:  # language, word, count, own, entry, cosine; the highest cosine first
         "The words of every language with the nearest universal vectors"
-        possible = 2 <= word < len(self.vocabulary)
-        expect(possible, f"the id {word}", f"2 to {len(self.vocabulary) - 1}", "Take it from `read_word`.")
+        expect(
+            2 <= word < len(self.vocabulary),
+            f"the id {word}",
+            f"2 to {len(self.vocabulary) - 1}",
+            "Take it from `read_word`.",
+        )
         words = self.table.assign(cosine=(self.vectors @ self.vectors[word])[2:].numpy())
         words = words[(words["count"] >= fewest) & (words.index != word)]
         words = words.sort_values(["cosine", "count"], ascending=False, kind="stable")
@@ -194,8 +208,12 @@ class SharedWords:
         language: str,  # ISO 639
     ) -> pd.DataFrame:  # one row per word, most frequent first: rank, word, count, covered (cumulative share of tokens)
         "Frequencies of the words of a language"
-        known = f"one of {', '.join(self.languages)}"
-        expect(language in self.languages, f"the language {language!r}", known, "Choose one of them.")
+        expect(
+            language in self.languages,
+            f"the language {language!r}",
+            f"one of {', '.join(self.languages)}",
+            "Choose one of them.",
+        )
         counts = np.asarray(self.vocabulary.counts[language])
         return pd.DataFrame(
             dict(
@@ -234,18 +252,13 @@ def known_meanings(
     "Meanings of the words in the lexicons"
     translator = built_in("translator")()
     meanings = {}
-    for language in vocabulary.languages:
-        if language not in ("en", *translator.sources):
-            continue
+    for language in [code for code in vocabulary.languages if code in ("en", *translator.sources)]:
         separator = "" if language in ("ja", "zh") else " "
         for forms, readings in translator.words(language).items():
-            distinct = {(r.kind, r.key) for r in readings}
-            kind, key = next(iter(distinct))
-            if len(distinct) > 1 or kind not in ("noun", "modifier"):
-                continue
             words = caption_words(separator.join(forms), vocabulary.tokenizers[language])
             id = vocabulary.numbers[language].get(words[0]) if len(words) == 1 else None
-            if id:
+            (kind, key), *others = {(r.kind, r.key) for r in readings}
+            if id and not others and kind in ("noun", "modifier"):
                 meanings[id] = kind, key
     return meanings
 
@@ -269,14 +282,12 @@ def dictionary_pairs(
     words: SharedWords,  # any
 ) -> pd.DataFrame:  # first, second: ids; kind, key; one, other: their languages
     "Pairs of words of different languages with the same meaning"
-    languages = words.table.language.to_dict()
-    by_meaning = {}
-    for id, meaning in known_meanings(words.vocabulary).items():
-        by_meaning.setdefault(meaning, []).append(id)
-    pairs = [(*pair, *meaning) for meaning, ids in by_meaning.items() for pair in combinations(sorted(ids), 2)]
-    table = pd.DataFrame(pairs, columns=["first", "second", "kind", "key"])
-    table = table.assign(one=table["first"].map(languages), other=table["second"].map(languages))
-    return table[table.one != table.other].reset_index(drop=True)
+    rows = [(id, *meaning) for id, meaning in sorted(known_meanings(words.vocabulary).items())]
+    table = pd.DataFrame(rows, columns=["id", "kind", "key"])
+    table = table.assign(language=table.id.map(words.table.language))
+    pairs = table.merge(table, on=["kind", "key"]).query("id_x < id_y and language_x != language_y")
+    names = dict(id_x="first", id_y="second", language_x="one", language_y="other")
+    return pairs.rename(columns=names).reset_index(drop=True)
 
 
 def shuffled_pairs(
@@ -293,11 +304,6 @@ def shuffled_pairs(
     return pd.concat(parts, ignore_index=True) if parts else pairs.assign(second_key="")
 
 
-def _mean(values: torch.Tensor) -> float:
-    "Mean of values; NaN if there are none"
-    return float(values.float().mean()) if len(values) else float("nan")
-
-
 def pair_figures(
     words: SharedWords,  # any
     pairs: pd.DataFrame,  # first, second
@@ -305,33 +311,33 @@ def pair_figures(
     "Mean cosine of pairs, and the share with a common entry: of all, and of those in which both words read entries"
     first = torch.tensor(pairs["first"].values, dtype=torch.long)
     second = torch.tensor(pairs["second"].values, dtype=torch.long)
-    figures = dict(pairs=len(pairs), cosine=_mean((words.vectors[first] * words.vectors[second]).sum(-1)))
+    cosines = (words.vectors[first] * words.vectors[second]).sum(-1)
+    figures = dict(pairs=len(pairs), cosine=cosines.mean().item())  # NaN if there are none
     if not words.has_entries:
         return figures
-    same = words.codes[first] == words.codes[second]
+    same = (words.codes[first] == words.codes[second]).float()
     compared = (words.codes[first] >= 0) | (words.codes[second] >= 0)  # not both dropped
     read = words.tail[first] & words.tail[second]
     return figures | dict(
         compared=int(compared.sum()),
-        shared=_mean(same[compared]),
+        shared=same[compared].mean().item(),
         read=int(read.sum()),
-        read_shared=_mean(same[read]),
+        read_shared=same[read].mean().item(),
     )
 
 
 def dictionary_check(
     words: SharedWords,  # any
-    seed: int = 0,  # of the shuffled pairs
 ) -> pd.DataFrame:  # rows: ('all' or a language, 'dictionary' or 'shuffled'); columns: `pair_figures`
     "Whether words with the same meaning share entries more often than others"
     pairs = dictionary_pairs(words)
-    if not len(pairs):
-        raise LabError(
-            f"no two words of {', '.join(words.languages)} with one meaning in the lexicons",
-            f"captions in two of {', '.join(['en', *built_in('translator')().sources])}",
-            "Use nearest neighbours instead: `nearest`.",
-        )
-    named = dict(dictionary=pairs, shuffled=shuffled_pairs(pairs, seed))
+    expect(
+        len(pairs),
+        f"no two words of {', '.join(words.languages)} with one meaning in the lexicons",
+        f"captions in two of {', '.join(['en', *built_in('translator')().sources])}",
+        "Use nearest neighbours instead: `nearest`.",
+    )
+    named = dict(dictionary=pairs, shuffled=shuffled_pairs(pairs))
     in_pairs = {*pairs.one, *pairs.other}
     rows = {}
     for language in ["all"] + [language for language in words.languages if language in in_pairs]:

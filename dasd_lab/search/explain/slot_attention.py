@@ -9,8 +9,7 @@ __all__ = ['has_slots', 'with_slots', 'SlotReading', 'read_slots', 'SlotMatches'
 # %% ../../../nbs/08_search/3_explain/30_slot_attention.ipynb #c74ea7f3
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from dataclasses import dataclass, field
 
 import pandas as pd
 import torch
@@ -41,8 +40,12 @@ def with_slots(
 ) -> LECCR:  # the same
     "Raise an error unless the method has slots"
     reason = "descriptions 'none'" if isinstance(method, LECCR) else "one vector per image"
-    step = "Use load_run('photographs/leccr') or load_run('pictograms/leccr'), which come with the lab, or train one."
-    expect(has_slots(method), f"{method.name!r} with {reason}", "a LECCR method with slots", step)
+    expect(
+        has_slots(method),
+        f"{method.name!r} with {reason}",
+        "a LECCR method with slots",
+        "Use load_run('photographs/leccr') or load_run('pictograms/leccr'), which come with the lab, or train one.",
+    )
     return method
 
 # %% ../../../nbs/08_search/3_explain/30_slot_attention.ipynb #ed6c95ad
@@ -53,24 +56,23 @@ class SlotReading:
     names: tuple[str, ...]  # S, such as 'slot 1'
     description: str  # input of the method
     words: tuple[str, ...]  # n, of the description
-    read: Tensor | None  # [S, n] shares of attention over words; None: the view is the first token
-    even: Tensor | None  # [n] shares of uniform attention over tokens
-    framing: Tensor | None  # [S] share on the start and end tokens
-    maps: Tensor | None  # [S, F, h, w] shares over the regions of each frame; None: see `blind`
-    whole: Tensor | None  # [S, F] share on the token of the whole image
-    others: Tensor | None  # [S] share on the slots, with co-attention
-    cosines: Tensor  # [2, S, S] between slots: after reading the description, and as compared with captions
+    # [2, S, S] between slots: after reading the description, and as compared with captions
+    cosines: Tensor = field(repr=False)
+    read: Tensor | None = field(
+        default=None, repr=False
+    )  # [S, n] shares of attention over words; None: the view is the first token
+    even: Tensor | None = field(default=None, repr=False)  # [n] shares of uniform attention over tokens
+    framing: Tensor | None = field(default=None, repr=False)  # [S] share on the start and end tokens
+    maps: Tensor | None = field(
+        default=None, repr=False
+    )  # [S, F, h, w] shares over the regions of each frame; None: see `blind`
+    whole: Tensor | None = field(default=None, repr=False)  # [S, F] share on the token of the whole image
+    others: Tensor | None = field(default=None, repr=False)  # [S] share on the slots, with co-attention
     blind: str = ""  # why there are no maps
 
     @property
     def heat(self) -> Tensor | None:  # [S, h, w], summed over frames
         return None if self.maps is None else self.maps.sum(1)
-
-    def __repr__(self):
-        image = self.blind
-        if self.maps is not None:
-            image = f"attention over {' × '.join(map(str, self.maps.shape[1:]))} regions"
-        return f"{len(self.names)} slots on {self.description!r}: {image}"
 
 # %% ../../../nbs/08_search/3_explain/30_slot_attention.ipynb #d2e9569f
 def _columns(gallery: Gallery, picture, description: str | None) -> tuple[dict[str, Tensor], str]:
@@ -91,11 +93,10 @@ def _columns(gallery: Gallery, picture, description: str | None) -> tuple[dict[s
 def _image_attention(method: LECCR, columns: dict[str, Tensor], trace: list) -> dict:
     "Fields of `SlotReading` about the image: attention of the last block over it, its regions, and the slots"
     direction = method.config.interaction.direction
-    nothing = dict(maps=None, whole=None, others=None)
     if direction == "c2v":
-        return nothing | dict(blind="the image attends to the slots, and no slot attends to the image (c2v)")
+        return dict(blind="the image attends to the slots, and no slot attends to the image (c2v)")
     if method.config.vision.reads == "frames":
-        return nothing | dict(blind="the method gets one vector per image or frame, no regions")
+        return dict(blind="the method gets one vector per image or frame, no regions")
     mask = columns["visual_mask"][0]
     n_tokens = len(mask)
     weights = trace[-1][1][0].cpu()
@@ -137,9 +138,7 @@ def _text_attention(method: LECCR, description: str, n_views: int, trace: list) 
         rows = attention[:, n_start:end].tolist()
         return torch.tensor([shared_out(row, offsets, spans) for row in rows]).reshape(len(rows), len(spans))
 
-    about = dict(
-        names=tuple(views), words=tuple(description[a:b] for a, b in spans), read=None, even=None, framing=None
-    )
+    about = dict(names=tuple(views), words=tuple(description[a:b] for a, b in spans))
     if weights is None:
         return about
     framing = 1 - weights[:, n_start:end].sum(1)
@@ -237,25 +236,23 @@ class SlotWins:
     @property
     def agreement(self) -> tuple[float, float] | None:  # share of pairs, and chance level; None without pairs
         "How often two captions of one image in different languages have the same best slot"
-        by_image = {}
-        for winner, caption in zip(self.winners.tolist(), self.captions):
-            by_image.setdefault(caption.visual_id, []).append((caption.language, winner))
+        images, languages = zip(*[(caption.visual_id, caption.language) for caption in self.captions])
+        table = pd.DataFrame(dict(image=images, language=languages, slot=self.winners.numpy()))
+        pairs = table.merge(table, on="image").query("language_x < language_y")
         shares = self.counts.div(self.counts.sum(axis=1), axis=0)
-        pairs = [pair for of_image in by_image.values() for pair in combinations(of_image, 2)]
-        pairs = [(a, b) for a, b in pairs if a[0] != b[0]]
-        if not pairs:
-            return None
-        same = [a[1] == b[1] for a, b in pairs]
-        by_chance = [float(shares.loc[a[0]] @ shares.loc[b[0]]) for a, b in pairs]
-        return sum(same) / len(same), sum(by_chance) / len(by_chance)
+        by_chance = (shares.loc[pairs.language_x].values * shares.loc[pairs.language_y].values).sum(1)
+        return (float((pairs.slot_x == pairs.slot_y).mean()), float(by_chance.mean())) if len(pairs) else None
 
 
 def _fixed_slots(gallery: Gallery) -> LECCR:
     "The gallery's method; an error if its images have different numbers of views"
     method = with_slots(gallery.method)
-    step = "Choose one image, or a method with `descriptions` 'slots'."
-    given, expected = "one view per token of a description", "the same number of views for every image"
-    expect(method.config.descriptions != "tokens", given, expected, step)
+    expect(
+        method.config.descriptions != "tokens",
+        "one view per token of a description",
+        "the same number of views for every image",
+        "Choose one image, or a method with `descriptions` 'slots'.",
+    )
     return method
 
 
@@ -267,8 +264,12 @@ def slot_wins(
     "Best slot of its own image for each caption"
     method = _fixed_slots(gallery)
     captions = [c for c in captions if c.visual_id in gallery]
-    step = "Give a corpus, or add captions to the gallery."
-    expect(captions, "no captions of images in this gallery", "some, in languages of the method", step)
+    expect(
+        captions,
+        "no captions of images in this gallery",
+        "some, in languages of the method",
+        "Give a corpus, or add captions to the gallery.",
+    )
     text = normalize(caption_features(method, captions), dim=-1)
     slots = gallery.visuals["slots"][[gallery.places[c.visual_id] for c in captions]]
     if method.config.similarity == "cosine":

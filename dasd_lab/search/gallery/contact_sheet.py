@@ -54,8 +54,12 @@ def sheet_row(
     k: int = 6,  # number of images shown
 ) -> SheetRow:
     "Search once, for a row of a sheet"
-    known = target is None or target in gallery
-    expect(known, f"the target image {target!r}", "an id of the gallery", "Add it first, or leave `target` out.")
+    expect(
+        target is None or target in gallery,
+        f"the target image {target!r}",
+        "an id of the gallery",
+        "Add it first, or leave `target` out.",
+    )
     hits = gallery.search(text, language, k=len(gallery) if target else k)
     return SheetRow(hits[:k], next((h for h in hits if h.id == target), None))
 

@@ -10,10 +10,12 @@ __all__ = ['is_clip', 'open_picture', 'open_visual', 'thumbnail', 'data_address'
 import base64
 import io
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
+from typing import Any
 
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from ...base.foundation import expect
@@ -57,13 +59,8 @@ def thumbnail(
     size: int = 256,  # longest side, pixels
 ) -> bytes:  # WebP
     "A small copy of an image; images smaller than half the size are enlarged with sharp edges"
-    longest = max(picture.size)
-    if longest < size:
-        factor = size // longest
-        small = picture.resize((picture.width * factor, picture.height * factor), Image.Resampling.NEAREST)
-    else:
-        small = picture.copy()
-        small.thumbnail((size, size), Image.Resampling.LANCZOS)
+    small = ImageOps.scale(picture, max(1, size // max(picture.size)), Image.Resampling.NEAREST)
+    small.thumbnail((size, size), Image.Resampling.LANCZOS)
     buffer = io.BytesIO()
     small.save(buffer, "WEBP", quality=80, method=1)
     return buffer.getvalue()
@@ -88,9 +85,6 @@ class Thumbnails(dict):
         self.paint.pop(id, None)
         return self[id]
 
-    def get(self, id, default=None):
-        return self[id] if id in self else default  # noqa: SIM401  a dict's own `get` paints nothing
-
     def __contains__(self, id) -> bool:
         return super().__contains__(id) or id in self.paint
 
@@ -99,13 +93,7 @@ def is_text(
     value,  # of any type
 ) -> bool:
     "Whether a value is text that UTF-8 can encode; file names are not always"
-    if not isinstance(value, str):
-        return False
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return isinstance(value, str) and value == escaped(value)
 
 
 def escaped(
@@ -122,34 +110,19 @@ def picture_files(
     folder = Path(folder)
     expect(folder.is_dir(), f"{folder}: no such folder", "a folder of images or clips", "Check the path.")
     files = {}
-    for parent, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in names:
-            path = Path(parent) / name
-            if not name.startswith(".") and path.suffix.lower() in PICTURE_SUFFIXES + CLIP_SUFFIXES:
-                files[path.relative_to(folder).as_posix()] = _size_and_time(path)
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder).as_posix()
+        is_hidden = any(part.startswith(".") for part in name.split("/"))
+        if path.suffix.lower() in PICTURE_SUFFIXES + CLIP_SUFFIXES and not is_hidden and not path.is_dir():
+            stat = path.stat() if os.path.exists(path) else None  # of a broken link
+            files[name] = stat and (stat.st_size, stat.st_mtime)
     return dict(sorted(files.items()))
 
-
-def _size_and_time(path: Path) -> tuple[int, float] | None:
-    "Bytes and modification time of a file; None for a broken link"
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    return stat.st_size, stat.st_mtime
-
 # %% ../../../nbs/08_search/1_gallery/10_inputs.ipynb #3f7239e0
-def _none_taken(names: list[str]) -> Iterable[str]:
-    "Default of `taken`"
-    return ()
-
-
 def picture_sources(
     pictures: Iterable | str | Path,  # a folder, a file, or images of any kind
     ids: Sequence[str] | None = None,  # names; None: from files or visuals, or numbers
-    n_known: int = 0,  # images in the gallery, for numbering
-    taken: Callable[[list[str]], Iterable[str]] = _none_taken,  # which of some names the gallery has
+    gallery: Any = (),  # ids that are taken, or a gallery
 ) -> tuple[Sequence, list[str]]:  # sources, opened lazily; ids
     "Inputs of a gallery as a sequence, with their ids"
     if isinstance(pictures, (str, Path)):
@@ -157,51 +130,52 @@ def picture_sources(
     if isinstance(pictures, Mapping):
         ids = list(pictures) if ids is None else ids
         pictures = list(pictures.values())
-    elif isinstance(pictures, (Image.Image, bytes, bytearray)) or hasattr(pictures, "frames") or _is_array(pictures):
+    elif (
+        isinstance(pictures, (Image.Image, bytes, bytearray))
+        or hasattr(pictures, "frames")
+        or getattr(pictures, "ndim", 0) == 3
+    ):
         pictures = [pictures]
     is_sequence = hasattr(pictures, "__getitem__") and hasattr(pictures, "__len__")
     sources = pictures if is_sequence else list(pictures)
     if ids is None:
-        ids = getattr(sources, "ids", None) or _names_of(sources, n_known, taken)
+        ids = getattr(sources, "ids", None) or _names_of(sources, gallery)
     ids = [str(i) for i in ids]
-    given = f"{len(ids)} ids for {len(sources)} images"
-    expect(len(ids) == len(sources), given, "one per image", "Leave ids out to create them.")
+    expect(
+        len(ids) == len(sources),
+        f"{len(ids)} ids for {len(sources)} images",
+        "one per image",
+        "Leave ids out to create them.",
+    )
     return sources, ids
-
-
-def _is_array(pictures) -> bool:
-    "Whether this is one image as an array instead of several"
-    return getattr(pictures, "ndim", 0) == 3
 
 
 def _files_of(path: Path) -> dict[str, Path]:
     "Names and paths of the images in a folder, or of one file"
-    expected = "a folder of images or clips, or one file"
-    expect(path.exists(), f"{path}: no such file or folder", expected, "Check the path.")
-    if not path.is_dir():
-        return {path.name: path}
-    names = picture_files(path)
-    kinds = f"files that end in {', '.join(PICTURE_SUFFIXES + CLIP_SUFFIXES)}"
-    expect(names, f"{path}: no image files", kinds, "Check the folder.")
-    return {name: path / name for name in names}
+    expect(
+        path.exists(),
+        f"{path}: no such file or folder",
+        "a folder of images or clips, or one file",
+        "Check the path.",
+    )
+    names = picture_files(path) if path.is_dir() else None
+    expect(
+        names != {},
+        f"{path}: no image files",
+        f"files that end in {', '.join(PICTURE_SUFFIXES + CLIP_SUFFIXES)}",
+        "Check the folder.",
+    )
+    return {path.name: path} if names is None else {name: path / name for name in names}
 
 
-def _names_of(sources: Sequence, n_known: int, taken: Callable) -> list[str]:
+def _names_of(sources: Sequence, gallery: Any) -> list[str]:
     "Ids of visuals, names of files, and free numbers for anything else"
-    numbers = _free_numbers(n_known, len(sources), taken)
-    names = []
-    for source in sources:
-        if hasattr(source, "frames"):
-            names.append(str(source.id))
-        else:
-            names.append(Path(source).name if isinstance(source, (str, Path)) else next(numbers))
-    return names
+    numbered = (f"picture-{i:05d}" for i in count(len(gallery) + 1))
+    free = (name for name in numbered if name not in gallery)
+    return [_name_of(source) or next(free) for source in sources]
 
 
-def _free_numbers(first: int, n: int, taken: Callable) -> Iterator[str]:
-    "Numbered names that are not taken"
-    while True:
-        names = [f"picture-{i + 1:05d}" for i in range(first, first + n)]
-        unavailable = set(taken(names))
-        yield from (name for name in names if name not in unavailable)
-        first += n
+def _name_of(source) -> str:  # '': none
+    if hasattr(source, "frames"):
+        return str(source.id)
+    return Path(source).name if isinstance(source, (str, Path)) else ""

@@ -30,10 +30,12 @@ def view(
     method: RetrievalMethod | None = None,  # None: the same
 ) -> Gallery:  # shares thumbnails with the first
     "Some images of a gallery, or all of them for another method on the same backbone"
-    same = method is None or fingerprint(method.backbone) == fingerprint(gallery.method.backbone)
-    given = f"the method {gallery.method.name if method is None else method.name!r} on another backbone"
-    expected = "one trained on the backbone that encoded these images"
-    expect(same, given, expected, "Add the images to a new gallery: Gallery(method).add(pictures).")
+    expect(
+        method is None or fingerprint(method.backbone) == fingerprint(gallery.method.backbone),
+        f"the method {gallery.method.name if method is None else method.name!r} on another backbone",
+        "one trained on the backbone that encoded these images",
+        "Add the images to a new gallery: Gallery(method).add(pictures).",
+    )
     subset = Gallery(method or gallery.method, gallery.slice_size, gallery.head)
     subset.thumbnails = gallery.thumbnails
     kept = set(gallery.ids if ids is None else ids)
@@ -57,8 +59,12 @@ def rank_of(
     language: str | None = None,  # ISO 639; None: recognised
 ) -> int:  # 1 is best; ties count against the query
     "Rank of one image for a query"
-    known = f"one of the {len(gallery):,} in the gallery"
-    expect(id in gallery, f"the image {id!r}", known, "Check the id, or remove a filter.")
+    expect(
+        id in gallery,
+        f"the image {id!r}",
+        f"one of the {len(gallery):,} in the gallery",
+        "Check the id, or remove a filter.",
+    )
     scores = {hit.id: hit.score for hit in gallery.search(text, language, k=len(gallery))}
     return sum(score >= scores[id] for score in scores.values())
 
@@ -111,17 +117,16 @@ def corpus_gallery(
         return columns | {f"visual {name}": values for name, values in gallery.visuals.items()}
 
     rows = kept_rows(folder, embedded) if folder else embedded()
-    parts = {name.split(" ")[0]: {} for name in rows}
-    for name, values in rows.items():
-        kind, column = name.split(" ")
-        parts[kind][column] = values
-    reads = "description_ids" in method.read_columns
-    described = list(corpus.descriptions(split)) if reads else []
+    columns, visuals = (
+        {name.removeprefix(kind): values for name, values in rows.items() if name.startswith(kind)}
+        for kind in ("column ", "visual ")
+    )
+    described = list(corpus.descriptions(split)) if "description_ids" in method.read_columns else []
     ids = list(corpus.visuals(split).ids)
-    gallery = Gallery(method).extend(ids, parts["column"], None, [], described, parts["visual"])
+    gallery = Gallery(method).extend(ids, columns, None, [], described, visuals)
     gallery.thumbnails.paint |= dict.fromkeys(ids, lambda id: corpus.picture(id, 160))
     if corpus.name in method.training_corpora:
-        gallery.are_unlike = (len(gallery), False)  # nothing to compare
+        gallery.are_unlike = False  # nothing to compare
     return gallery
 
 # %% ../../../nbs/08_search/1_gallery/40_views.ipynb #f2bf13a1

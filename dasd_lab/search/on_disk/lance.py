@@ -7,18 +7,18 @@ __all__ = ['TIDY_AFTER', 'FRAGMENT', 'EXACT_MATCHES', 'PROBES', 'as_sql', 'Lance
 
 # %% ../../../nbs/08_search/2_on_disk/50_lance.ipynb #0a957f85
 import math
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
-from fastcore.basics import patch
-from filelock import FileLock, Timeout
+from fastcore.basics import chunked, patch
+from filelock import FileLock
 
-from ...base.foundation import LabError, extra
-from .engine import Nearest, Rows, Values, checked_rows, parts, possible_ids
+from ...base.foundation import extra
+from ...base.presets import opening
+from .engine import MOST_IDS, Rows, Values, checked_rows, possible_ids
 from .filters import FACTS, Column, Condition, as_expression
 
 with extra("gallery"):
@@ -47,48 +47,42 @@ def _id_in(ids: Sequence[str]) -> str:
 _ARROW = dict(text=pa.string(), integer=pa.int64(), number=pa.float64(), flag=pa.bool_())
 
 
-def _type(column: Column) -> pa.DataType:
-    return _ARROW[column.kind] if column.kind in FACTS else pa.list_(pa.float16(), column.size)
-
-
 def _field(column: Column) -> pa.Field:
-    return pa.field(column.name, _type(column), metadata={"kind": column.kind})
+    kind = _ARROW[column.kind] if column.kind in FACTS else pa.list_(pa.float16(), column.size)
+    return pa.field(column.name, kind, metadata={"kind": column.kind})
 
 
 def _to_arrow(column: Column, values: list | np.ndarray | None, n: int) -> pa.Array:
     if values is None:
-        return pa.nulls(n, _type(column))
+        return pa.nulls(n, _field(column).type)
     if column.kind in FACTS:
-        return pa.array(values, _type(column))
+        return pa.array(values, _field(column).type)
     return pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), column.size)
 
 
-def _from_arrow(column: Column, values: pa.ChunkedArray) -> list | np.ndarray:
+def _from_arrow(column: Column, values: pa.Array) -> list | np.ndarray:
     if column.kind in FACTS:
         return values.to_pylist()
-    rows = pa.concat_arrays(values.chunks) if values.num_chunks else pa.nulls(0, _type(column))
-    numbers = np.full((len(rows), column.size), np.nan, np.float16)
-    numbers[np.asarray(rows.is_valid())] = rows.drop_null().flatten().to_numpy().reshape(-1, column.size)
+    numbers = np.full((len(values), column.size), np.nan, np.float16)
+    numbers[np.asarray(values.is_valid())] = values.drop_null().flatten().to_numpy().reshape(-1, column.size)
     return numbers
 
 
 def _as_rows(table: pa.Table, columns: Sequence[Column]) -> Rows:
     "Rows of Lance by column; a column that the table lacks is unknown"
-    found = {}
-    for column in columns:
-        known = column.name in table.column_names
-        values = table[column.name] if known else pa.chunked_array([pa.nulls(len(table), _type(column))])
-        found[column.name] = _from_arrow(column, values)
-    return dict(id=table["id"].to_pylist()) | found
+    lacking = {c.name: pa.nulls(len(table), _field(c).type) for c in columns if c.name not in table.column_names}
+    values = dict(zip(table.column_names, (chunks.combine_chunks() for chunks in table.columns))) | lacking
+    return dict(id=values["id"].to_pylist()) | {c.name: _from_arrow(c, values[c.name]) for c in columns}
 
 # %% ../../../nbs/08_search/2_on_disk/50_lance.ipynb #2b692fe4
 TIDY_AFTER = 32  # writes after which small files are compacted
 FRAGMENT = 131_072  # rows of a file that is not compacted further
-_PASSED_ON = (LabError, KeyboardInterrupt, SystemExit, GeneratorExit)  # no errors of Lance
 
 
 class LanceEngine:
     "A Lance table in a folder"
+
+    opening = dict(engine="LanceEngine")
 
     def __init__(
         self,
@@ -102,16 +96,16 @@ class LanceEngine:
         self._place = self.folder / "pictures.lance"
         self._writes = 0  # since the last compaction
         self.folder.mkdir(parents=True, exist_ok=True)
-        with self._errors("read"):
+        with self._errors():
             if not any((self._place / "_versions").glob("*.manifest")):
-                with FileLock(self.folder / ".writing"):  # the first of two processes creates it
-                    self._create()
+                self._create()
             self._session = lance.dataset(self._place).session()  # caches, shared by all versions
 
     def _create(self) -> None:
-        if not self._place.exists():
-            schema = pa.schema([pa.field("id", pa.string(), nullable=False)])
-            lance.write_dataset(schema.empty_table(), self._place)
+        schema = pa.schema([pa.field("id", pa.string(), nullable=False)])
+        with FileLock(self.folder / ".writing"):  # the first of two processes creates it
+            if not self._place.exists():
+                lance.write_dataset(schema.empty_table(), self._place)
 
     def __repr__(self) -> str:
         return f"Lance in {self.folder}"
@@ -122,43 +116,31 @@ class LanceEngine:
     @property
     def table(self) -> lance.LanceDataset:
         "The last version of the table"
-        with self._errors("read"):
+        with self._errors():
             return lance.dataset(self._place, session=self._session)
 
-    @contextmanager
-    def _errors(self, action: str) -> Iterator[None]:
-        "Errors of Lance, and panics of its Rust, as a `LabError`"
-        try:
-            yield
-        except _PASSED_ON:
-            raise
-        except BaseException as e:  # a panic is not an Exception
-            raise LabError(
-                f"{self.folder} could not be {action} ({type(e).__name__}: {str(e)[:200]})",
-                "the index of a gallery, free space and permission",
-                "What was stored before is unchanged. Free some space, check the permissions, or restore the folder.",
-            ) from e
+    def _errors(self):  # a context
+        "Errors of Lance and of the disk as a `LabError`"
+        return opening(
+            self.folder,
+            "the index of a gallery, free space and permission, and no other process that writes for long",
+            "What was stored before is unchanged. Free some space, check the permissions, or restore the folder.",
+        )
 
     @contextmanager
     def _writing(self) -> Iterator[lance.LanceDataset]:
         "Hold the lock, give the last version, and compact small files from time to time"
-        try:
-            with FileLock(self.folder / ".writing", timeout=self.patience_s), self._errors("written"):
-                yield self.table
-                self._writes += 1
-                if self._writes >= TIDY_AFTER:
-                    self._compact()
-        except Timeout as e:
-            given = f"{self.folder}, which another process has been writing for {self.patience_s:.0f} s"
-            raise LabError(given, "one writer at a time", "Wait until it has finished, or stop it.") from e
-        except OSError as e:
-            raise LabError(f"{self.folder} ({e})", "a folder that may be written", "Check its permissions.") from e
+        with self._errors(), FileLock(self.folder / ".writing", timeout=self.patience_s):
+            yield self.table
+            self._writes += 1
+            if self._writes >= TIDY_AFTER:
+                self._compact()
 
 # %% ../../../nbs/08_search/2_on_disk/50_lance.ipynb #e18b48cb
 def _read(table: lance.LanceDataset, ids: Sequence[str], names: Sequence[str]) -> tuple[pa.Table, dict[str, int]]:
     "Some columns of the rows with these ids, in any order, and the place of each id"
     names = ["id", *(n for n in names if n in table.schema.names)]
-    found = [table.to_table(columns=names, filter=_id_in(part)) for part in parts(ids)]
+    found = [table.to_table(columns=names, filter=_id_in(part)) for part in chunked(ids, MOST_IDS)]
     rows = pa.concat_tables(found or [table.schema.empty_table().select(names)])
     return rows, {id: i for i, id in enumerate(rows["id"].to_pylist())}
 
@@ -202,11 +184,8 @@ def remove(
     ids: Sequence[str],  # of images
 ) -> int:
     "Remove rows; returns their number"
-    ids = possible_ids(ids)
-    if not ids:
-        return 0
     with self._writing() as table:
-        return table.delete(_id_in(ids))["num_deleted_rows"]
+        return sum(table.delete(_id_in(part))["num_deleted_rows"] for part in chunked(possible_ids(ids), MOST_IDS))
 
 # %% ../../../nbs/08_search/2_on_disk/50_lance.ipynb #250b9404
 EXACT_MATCHES = 1000  # if a filter leaves at most this number of rows, all of them are compared
@@ -236,21 +215,19 @@ def nearest(
     vectors: np.ndarray,  # [Q, E]
     k: int,  # number of results
     where: Sequence[Condition] = (),  # all must hold
-    skip: int = 0,  # results to leave out at the top
-) -> list[Nearest]:  # Q
+) -> list[dict[str, float]]:  # Q: id → cosine, best first
     "The rows with the highest cosines"
     table = self.table
     if column.name not in table.schema.names:
-        return [Nearest((), ())] * len(vectors)
+        return [{} for _ in vectors]
     sql = as_sql(where, table.schema.names)
     results = []
-    with self._errors("searched"):
-        effort = _effort(table, sql, k + skip)
+    with self._errors():
+        effort = _effort(table, sql, k)
         for vector in np.asarray(vectors, np.float32):
-            query = dict(column=column.name, q=vector, k=k + skip, metric="cosine") | effort
-            rows = table.to_table(columns=["id", "_distance"], filter=sql, prefilter=True, nearest=query).slice(skip)
-            cosines = (1 - rows["_distance"].to_numpy()).tolist()
-            results.append(Nearest(tuple(rows["id"].to_pylist()), tuple(cosines)))
+            query = dict(column=column.name, q=vector, k=k, metric="cosine") | effort
+            rows = table.to_table(columns=["id", "_distance"], filter=sql, prefilter=True, nearest=query)
+            results.append(dict(zip(rows["id"].to_pylist(), (1 - rows["_distance"].to_numpy()).tolist())))
     return results
 
 
@@ -262,7 +239,7 @@ def read(
 ) -> Rows:  # with 'id'
     "Rows in the order of `ids`; unknown ids are left out"
     ids = possible_ids(ids)
-    with self._errors("read"):
+    with self._errors():
         rows, place = _read(self.table, ids, [c.name for c in columns])
         return _as_rows(rows.take(pa.array([place[id] for id in ids if id in place], pa.int64())), columns)
 
@@ -277,7 +254,7 @@ def walk(
     "All rows of the current version, part by part"
     table = self.table
     names = ["id", *(c.name for c in columns if c.name in table.schema.names)]
-    with self._errors("read"):
+    with self._errors():
         for batch in table.to_batches(columns=names, filter=as_sql(where, table.schema.names), batch_size=size):
             if len(batch):
                 yield _as_rows(pa.Table.from_batches([batch]), columns)
@@ -287,7 +264,7 @@ def walk(
 def count(self: LanceEngine, where: Sequence[Condition] = ()) -> int:
     "Number of rows"
     table = self.table
-    with self._errors("read"):
+    with self._errors():
         return table.count_rows(as_sql(where, table.schema.names))
 
 # %% ../../../nbs/08_search/2_on_disk/50_lance.ipynb #88fe31e6
@@ -296,12 +273,8 @@ def _compact(self: LanceEngine) -> None:
     "Compact small files and remove old versions; the lock is held, so a file of no version is of a killed process"
     self._writes = 0
     table = self.table
-    try:
-        table.optimize.compact_files(target_rows_per_fragment=FRAGMENT)
-        table.cleanup_old_versions(timedelta(minutes=5), delete_unverified=True)
-    except Exception as e:
-        said = f"{self.folder}: the data is written, but small files could not be compacted ({str(e)[:200]})"
-        warnings.warn(said, stacklevel=5)
+    table.optimize.compact_files(target_rows_per_fragment=FRAGMENT)
+    table.cleanup_old_versions(timedelta(minutes=5), delete_unverified=True)
 
 
 @patch

@@ -10,15 +10,15 @@ import logging
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
-from fastcore.basics import patch
+from fastcore.basics import chunked, patch
 
-from ...base.foundation import LabError, expect, extra
-from .engine import Nearest, Rows, Values, checked_rows, parts, possible_ids
+from ...base.foundation import expect, extra
+from ...base.presets import opening
+from .engine import MOST_IDS, Rows, Values, checked_rows, possible_ids
 from .filters import FACTS, Column, Condition, as_expression
 
 # %% ../../../nbs/08_search/2_on_disk/60_milvus.ipynb #4d5b58b0
@@ -62,14 +62,18 @@ class MilvusEngine:
         timeout_s: float = 60.0,  # of a request
         copies: int = 1,  # replicas in memory, on different machines
     ):
-        valid = re.fullmatch(r"[A-Za-z_]\w{0,150}", name, re.ASCII) and "__" not in name
-        rule = "letters, digits and _, not starting with a digit, without __"
-        expect(valid, f"a gallery named {name!r}"[:200], rule, "Choose another name.")
+        expect(
+            re.fullmatch(r"[A-Za-z_]\w{0,150}", name, re.ASCII) and "__" not in name,
+            f"a gallery named {name!r}"[:200],
+            "letters, digits and _, not starting with a digit, without __",
+            "Choose another name.",
+        )
         with extra("milvus"):
             import pymilvus
         self._milvus = pymilvus
         self.uri = str(Path(uri).absolute()) if str(uri).endswith(".db") else str(uri)
         self.name = name
+        self.opening = dict(engine="MilvusEngine", uri=without_password(self.uri), name=name)
         self._timeout = timeout_s
         self._copies = copies
         self._lock = threading.RLock()
@@ -85,20 +89,17 @@ class MilvusEngine:
             Path(self.uri).parent.mkdir(parents=True, exist_ok=True)
         with self._errors():
             self._client = self._milvus.MilvusClient(self.uri, token=token, timeout=self._timeout)
-            self._half = not self._client.get_server_version().startswith("milvus_lite")
+            lite = self._client.get_server_version().startswith("milvus_lite")
+            self._kind = np.float32 if lite else np.float16
             self._open(None)
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _errors(self):  # a context
         "Errors of Milvus as a `LabError`"
-        try:
-            yield
-        except self._milvus.MilvusException as e:
-            raise LabError(
-                f"{self}: Milvus answers {str(e.message)[:300]}",
-                "a running server, or a .db file that no other process has open, and a request that it accepts",
-                "Check the URI, the token and the memory of the server, then repeat the call.",
-            ) from e
+        return opening(
+            self,
+            "a running server, or a .db file that no other process has open, and a request that it accepts",
+            "Check the URI, the token and the memory of the server, then repeat the call.",
+        )
 
     def close(self) -> None:
         "Close the connection"
@@ -120,13 +121,11 @@ def _open(self: MilvusEngine, column: Column | None) -> str:
         schema = self._client.create_schema(auto_id=False, enable_dynamic_field=True)
         schema.add_field("pk", types.VARCHAR, is_primary=True, max_length=32)
         schema.add_field("id", types.VARCHAR, max_length=8000)
-        kind = types.FLOAT16_VECTOR if self._half else types.FLOAT_VECTOR
+        kind = types.FLOAT16_VECTOR if self._kind is np.float16 else types.FLOAT_VECTOR
         schema.add_field("v", kind, dim=column.size if column else 2)
-        self._client.create_collection(name, schema=schema, consistency_level="Strong")
-    if not self._client.list_indexes(name):  # another process may have been killed before it made one
         index = self._client.prepare_index_params()
         index.add_index("v", index_type="AUTOINDEX", metric_type="COSINE")
-        self._client.create_index(name, index)
+        self._client.create_collection(name, schema=schema, index_params=index, consistency_level="Strong")
     self._client.load_collection(name, replica_number=self._copies)
     return name
 
@@ -143,16 +142,11 @@ def _query(
 ) -> dict[str, dict]:  # id → row
     "Some rows of a collection"
     found = {}
-    for part in parts(possible_ids(ids)):
-        keys = [key_of(id) for id in part]
+    for part in chunked(possible_ids(ids), MOST_IDS):
+        keys = [*map(key_of, part)]
         rows = self._client.query(collection, ids=keys, output_fields=["id", *fields], timeout=self._timeout)
         found |= {row["id"]: row for row in rows}
     return found
-
-
-def _facts(row: Mapping) -> dict:
-    "The dynamic fields of a row"
-    return {name: value for name, value in row.items() if name.startswith("f_")}
 
 
 def _vector(row: Mapping) -> np.ndarray:  # float16
@@ -176,7 +170,9 @@ def put(
         known = self._query(self.name, ids, ["*"])
         places = [i for i, id in enumerate(ids) if insert or id in known]
         rows = [
-            dict(pk=key_of(ids[i]), id=ids[i]) | _facts(known.get(ids[i], {})) | {n: v[i] for n, v in facts.items()}
+            dict(pk=key_of(ids[i]), id=ids[i])
+            | {n: v for n, v in known.get(ids[i], {}).items() if n.startswith("f_")}
+            | {n: v[i] for n, v in facts.items()}
             for i in places
         ]
         for collection in self._others():
@@ -195,15 +191,14 @@ def put(
 
 @patch
 def _write(self: MilvusEngine, collection: str, rows: list[dict]) -> None:
-    kind = np.float16 if self._half else np.float32
-    for part in parts(rows):
-        typed = [row | dict(v=np.asarray(_vector(row), kind)) for row in part]
+    for part in chunked(rows, MOST_IDS):
+        typed = [row | dict(v=np.asarray(_vector(row), self._kind)) for row in part]
         self._client.upsert(collection, typed, timeout=self._timeout)
 
 
 @patch
 def _delete(self: MilvusEngine, collection: str, ids: Sequence[str]) -> None:
-    for part in parts(ids):
+    for part in chunked(ids, MOST_IDS):
         self._client.delete(collection, ids=[key_of(id) for id in part], timeout=self._timeout)
 
 
@@ -227,26 +222,17 @@ def nearest(
     vectors: np.ndarray,  # [Q, E]
     k: int,  # number of results
     where: Sequence[Condition] = (),  # all must hold
-    skip: int = 0,  # results to leave out at the top
-) -> list[Nearest]:  # Q
+) -> list[dict[str, float]]:  # Q: id → cosine, best first
     "The rows with the highest cosines"
-    last = k + skip
-    expect(last <= MOST_ROWS, f"rank {last:,}", f"at most {MOST_ROWS:,} on Milvus", "Use a filter or a narrower query.")
+    expect(k <= MOST_ROWS, f"rank {k:,}", f"at most {MOST_ROWS:,} on Milvus", "Use a filter or a narrower query.")
     name = self._collection(column)
     with self._errors():
         if not self._client.has_collection(name):
-            return [Nearest((), ())] * len(vectors)
-        kind = np.float16 if self._half else np.float32
-        answers = self._client.search(
-            name,
-            data=list(np.asarray(vectors, kind)),
-            limit=last,
-            filter=as_filter(where),
-            output_fields=["id"],
-            timeout=self._timeout,
-        )
-    pages = [hits[skip:] for hits in answers]
-    return [Nearest(tuple(h["entity"]["id"] for h in p), tuple(h["distance"] for h in p)) for p in pages]
+            return [{} for _ in vectors]
+        asked = list(np.asarray(vectors, self._kind))
+        options = dict(filter=as_filter(where), output_fields=["id"], timeout=self._timeout)
+        answers = self._client.search(name, data=asked, limit=k, **options)
+    return [{hit["entity"]["id"]: hit["distance"] for hit in hits} for hits in answers]
 
 
 @patch
@@ -271,13 +257,11 @@ def read(
 @patch
 def _vectors(self: MilvusEngine, column: Column, ids: Sequence[str]) -> np.ndarray:  # [n, size], NaN: unknown
     "Vectors or numbers of some images"
-    found = np.full((len(ids), column.size), np.nan, np.float16)
     name = self._collection(column)
     stored = self._query(name, ids, ["v"]) if self._client.has_collection(name) else {}
-    for i, id in enumerate(ids):
-        if id in stored:
-            found[i] = _vector(stored[id])
-    return found
+    unknown = np.full(column.size, np.nan, np.float16)
+    found = [_vector(stored[id]) if id in stored else unknown for id in ids]
+    return np.array(found, np.float16).reshape(-1, column.size)
 
 
 @patch

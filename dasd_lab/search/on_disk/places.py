@@ -10,7 +10,7 @@ __all__ = ['gallery_parents', 'is_gallery', 'gallery_names', 'gallery_folder', '
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
-from ...base.foundation import LabError, lab_command, lab_home, unknown_name
+from ...base.foundation import LabError, expect, lab_command, lab_home, unknown_name
 from ...base.presets import read_json
 from ...runs.shipped import run_for, shipped_runs
 
@@ -77,13 +77,12 @@ def read_record(
 ) -> dict:  # see `GalleryContent`
     "The record of a gallery on disk"
     content = read_json(file, GalleryContent, "the record of a gallery by dasd_lab")
-    kind, version = content["kind"], content["version"]
-    if (kind, version) != ("stored gallery", 1):
-        raise LabError(
-            f"{file} of kind {kind!r}, version {version!r}",
-            "a 'stored gallery' of version 1",
-            "Use a newer dasd_lab, or another folder.",
-        )
+    expect(
+        (content["kind"], content["version"]) == ("stored gallery", 1),
+        f"{file} of kind {content['kind']!r}, version {content['version']!r}",
+        "a 'stored gallery' of version 1",
+        "Use a newer dasd_lab, or another folder.",
+    )
     return content
 
 
@@ -104,7 +103,7 @@ def _last_change(folder: Path) -> float | None:  # 0: its record cannot be read;
             return None
     except LabError:  # the gallery is listed, and opening it says what is wrong
         return 0.0
-    return max(file.stat().st_mtime for name in ("gallery.json", "thumbnails.sqlite") for file in folder.glob(name))
+    return max(file.stat().st_mtime for name in ("gallery.json", "thumbnails/*") for file in folder.glob(name))
 
 
 def own_galleries() -> list[Path]:

@@ -6,13 +6,12 @@
 __all__ = ['TOKEN_VARIABLE', 'DEEPEST', 'BUILT_IN', 'Score', 'GalleryRecord', 'new_engine', 'embedding_name', 'StoredGallery']
 
 # %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #6df603de
-import copy
 import os
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,9 +29,9 @@ from ...base.contracts import RetrievalMethod, cosine_scores, evaluating
 from ...base.foundation import LabError, counted, expect, lab_command
 from ...base.storage import write_json
 from ...corpora.descriptions import Captioner
-from ..gallery.in_memory import Hit, Hits, described, doubt_about
+from ..gallery.in_memory import Hits, described, doubt_about, encoded, hits_of
 from ..gallery.inputs import open_visual, picture_sources, thumbnail
-from ..gallery.reading import ReadAhead, ReadVisual, readable
+from ..gallery.reading import ReadVisual, read_in_batches
 from .engine import Engine, checked_rows
 from .filters import FACTS, Column, read_filter
 from .places import read_record
@@ -43,6 +42,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #9fe5767c
+@lru_cache(maxsize=8)
+def _content(path: Path, stamp: int) -> dict:
+    "The content of a record as it was at some time"
+    return read_record(path)
+
+
 class GalleryRecord:
     "The file `gallery.json` of a gallery"
 
@@ -52,8 +57,6 @@ class GalleryRecord:
     ):
         self.path = folder / "gallery.json"
         self._lock = FileLock(f"{self.path}.lock")
-        self._stamp = None  # of the file that was read last
-        self._content = {}
 
     def exists(self) -> bool:
         return self.path.is_file()
@@ -62,34 +65,34 @@ class GalleryRecord:
         "Refuse to create a gallery in a folder with other files, unless another process has just created it"
         folder = self.path.parent
         others = [p for p in folder.glob("*") if not p.name.startswith(("gallery.json", ".gallery.json"))]
-        given = f"{folder}, which contains other files"
-        expect(not others or self.exists(), given, "a new folder, or a gallery on disk", "Choose another folder.")
+        expect(
+            not others or self.exists(),
+            f"{folder}, which contains other files",
+            "a new folder, or a gallery on disk",
+            "Choose another folder.",
+        )
 
     def create(
         self,
-        engine: Mapping[str, str],  # how it is opened again, see `open_engine`
+        opening: Mapping[str, str],  # see `Engine`
     ) -> None:
         "Write the record of a new gallery, unless another process has just done so"
         self.check_folder()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self._lock:
             if not self.exists():
-                write_json(dict(kind="stored gallery", version=1, columns={}, ways={}) | engine, self.path)
+                write_json(dict(kind="stored gallery", version=1, columns={}, ways={}) | opening, self.path)
 
     @property
     def content(self) -> dict:
         "The content of the file, read again if it has changed"
-        stamp = self.path.stat().st_mtime_ns if self.exists() else None
-        if stamp is None or stamp != self._stamp:
-            self._content = read_record(self.path)
-            self._stamp = stamp
-        return self._content
+        return _content(self.path, self.path.stat().st_mtime_ns if self.exists() else 0)
 
     @contextmanager
     def changing(self) -> Iterator[dict]:
         "The content, to be changed; one process at a time"
         with self._lock:
-            content = copy.deepcopy(read_record(self.path))
+            content = read_record(self.path)
             yield content
             write_json(content, self.path)
 
@@ -112,15 +115,6 @@ def new_engine(
     return MilvusEngine(uri, name, os.environ.get(TOKEN_VARIABLE, ""))
 
 
-def _opening(engine: Engine | None) -> dict[str, str]:
-    "What a record keeps of an engine; no password"
-    if engine is None or not hasattr(engine, "uri"):
-        return dict(engine="LanceEngine")
-    from dasd_lab.search.on_disk.milvus import without_password
-
-    return dict(engine="MilvusEngine", uri=without_password(engine.uri), name=engine.name)
-
-
 def embedding_name(
     method: RetrievalMethod,  # any
 ) -> str:  # 12 hexadecimal digits
@@ -128,34 +122,22 @@ def embedding_name(
     side = method.visual_side
     config = getattr(method.backbone, "config", {})
     preprocessing = getattr(method.backbone, "preprocessing", None)
-    # without defaults, so that a setting that is added later does not change the name
-    known = fields(preprocessing) if preprocessing is not None else ()
-    values = {f.name: (getattr(preprocessing, f.name), f.default) for f in known}
-    chosen = {name: value for name, (value, default) in values.items() if value != default}
-    facts = getattr(side, "name", ""), fingerprint(side), bool(config.get("quick_gelu")), chosen
+    facts = getattr(side, "name", ""), fingerprint(side), bool(config.get("quick_gelu")), preprocessing
     return sha256(repr(facts).encode()).hexdigest()[:12]
 
 # %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #e498dda4
 DEEPEST = 10_000  # the last rank of a search
 
 
-BUILT_IN = (
-    Column("source", "text"),
-    Column("kind", "text"),
-    Column("width", "integer"),
-    Column("height", "integer"),
-    Column("bytes", "integer"),
-    Column("modified", "number"),
-    Column("digest", "text"),
-    Column("added", "number"),
-    Column("description", "text"),
-)
+_KINDS = dict(width="integer", height="integer", bytes="integer", modified="number", added="number")
+_NAMES = "source", "kind", "width", "height", "bytes", "modified", "digest", "added", "description"
+BUILT_IN = tuple(Column(name, _KINDS.get(name, "text")) for name in _NAMES)
 
 
 class StoredGallery:
     "Images on disk that a method searches; created if the folder is new"
 
-    are_unlike: tuple[int, bool] = (0, False)  # see `in_memory.doubt_about`
+    are_unlike: bool | None = None  # see `in_memory.doubt_about`
 
     def __init__(
         self,
@@ -172,37 +154,42 @@ class StoredGallery:
         self.head = head
         self.skipped: list[tuple[str, str]] = []  # images that could not be read: (id, reason)
         self.embedding = embedding_name(method)
+        self.thumbnails = StoredThumbnails(self.folder / "thumbnails")
         self.record = GalleryRecord(self.folder)
-        own = [Column(name, kind) for name, kind in (columns or {}).items()]
-        self._check_new_columns(own)
+        columns = columns or {}
+        self._check_columns(columns)
         if not self.record.exists():
-            self.record.create(_opening(engine))
+            self.record.create(engine.opening if engine else dict(engine="LanceEngine"))
         content = self.record.content
-        of_gallery = f"the engine {type(engine).__name__} for a gallery in {content['engine']}"
-        same = engine is None or _opening(engine)["engine"] == content["engine"]
-        expect(same, of_gallery, "the engine of the gallery", "Leave out engine=….")
+        expect(
+            engine is None or engine.opening["engine"] == content["engine"],
+            f"the engine {type(engine).__name__} for a gallery in {content['engine']}",
+            "the engine of the gallery",
+            "Leave out engine=….",
+        )
         self.engine = engine or new_engine(self.folder, content.get("uri", ""), content.get("name", ""))
-        self.thumbnails = StoredThumbnails(self.folder / "thumbnails.sqlite")
-        self._add_columns(own)
+        if columns.keys() - content["columns"].keys():
+            with self.record.changing() as changed:
+                changed["columns"] |= columns
 
-    @staticmethod
-    def _check_new_columns(columns: Sequence[Column]) -> None:
-        reserved = {"id", *(b.name for b in BUILT_IN)}
+    def _check_columns(self, columns: Mapping[str, str]) -> None:
+        "Refuse columns that cannot be facts, and those that the gallery has with another kind"
+        reserved = {"id", *_NAMES}
         rule = f"one of the kinds {', '.join(FACTS)}, and none of the names {', '.join(sorted(reserved))}"
-        for column in columns:
-            possible = column.kind in FACTS and column.name not in reserved
-            expect(possible, f"a column {column.name!r} of kind {column.kind}", rule, "Rename the column.")
-
-    def _add_columns(self, columns: Sequence[Column]) -> None:
-        "Note the columns that the gallery lacks"
-        existing = self.record.content["columns"]
-        for column in columns:
-            kind = existing.get(column.name, column.kind)
-            given = f"{column.name} as {column.kind}"
-            expect(kind == column.kind, given, f"{kind}, its kind in this gallery", "Choose another name.")
-        if any(column.name not in existing for column in columns):
-            with self.record.changing() as content:
-                content["columns"] |= {column.name: column.kind for column in columns}
+        known = self.record.content["columns"] if self.record.exists() else {}
+        for name, kind in columns.items():
+            expect(
+                Column(name, kind).kind in FACTS and name not in reserved,
+                f"a column {name!r} of kind {kind}",
+                rule,
+                "Rename the column.",
+            )
+            expect(
+                known.get(name, kind) == kind,
+                f"{name} as {kind}",
+                f"{known.get(name)}, its kind in this gallery",
+                "Choose another name.",
+            )
 
     @property
     def embeddings(self) -> dict[str, dict]:
@@ -227,6 +214,11 @@ class StoredGallery:
 
     def __len__(self) -> int:
         return self.engine.count()
+
+    @property
+    def ids(self) -> Iterator[str]:
+        "Ids of all images, in any order"
+        return (id for rows in self.engine.walk([]) for id in rows["id"])
 
     def __contains__(self, id: str) -> bool:
         return isinstance(id, str) and bool(self.engine.read([id], [])["id"])
@@ -281,8 +273,12 @@ def put(
 @patch
 def _column(self: StoredGallery, name: str) -> Column:
     "A fact by its name"
-    known = f"one of {', '.join(self.columns)}"
-    expect(name in self.columns, f"values of a column {name!r}", known, "Open the gallery with columns={…}.")
+    expect(
+        name in self.columns,
+        f"values of a column {name!r}",
+        f"one of {', '.join(self.columns)}",
+        "Open the gallery with columns={…}.",
+    )
     return self.columns[name]
 
 
@@ -333,20 +329,6 @@ def _forget(self: StoredGallery, ids: Sequence[str], embeddings: Iterable[str]) 
 
 # %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #040fea37
 @patch
-@torch.no_grad()
-def encode(
-    self: StoredGallery,
-    pictures: Sequence,  # images and clips as `open_visual` reads them
-    descriptions: Sequence[str],  # one per image; '': none
-) -> dict[str, Tensor]:  # first axis n
-    "Encode images with the method"
-    with evaluating(self.method):
-        columns = self.method.visual_columns(pictures, descriptions)
-        encoded = self.method.encode_visuals({k: v.cpu() for k, v in columns.items()})
-    return {k: v.cpu() for k, v in encoded.items()}
-
-
-@patch
 def store(
     self: StoredGallery,
     images: Mapping[str, ReadVisual],  # id → image as it was read
@@ -364,7 +346,7 @@ def store(
     kept = dict(zip(before["id"], before["description"]))
     given = {id: text for id, text in (descriptions or {}).items() if text}
     texts = described(self.method, images, kept | given, captioner)
-    visuals = self.encode([image.visual for image in images.values()], list(texts.values()))
+    visuals = encoded(self.method, [image.visual for image in images.values()], list(texts.values()))
     rows = [image.facts | dict(description=texts[id] or None) | facts[id] for id, image in images.items()]
     replaced = [id for id, row in zip(ids, rows) if id in old and old[id] != row["digest"]]
     self._forget(replaced, self.embeddings.keys() - {self.embedding})
@@ -391,7 +373,7 @@ def add(
     thumbnail_image: Callable[[str], Image.Image] | None = None,  # id → image for the thumbnail; None: the image
 ) -> "StoredGallery":
     "Add images batch by batch; an unreadable image stops the call, and the batches before it are stored"
-    sources, ids = picture_sources(pictures, ids, len(self), lambda names: self.engine.read(names, [])["id"])
+    sources, ids = picture_sources(pictures, ids, self)
     facts = dict(facts or {})
     descriptions = [""] * len(ids) if descriptions is None else list(descriptions)
     self._check_added(ids, facts | dict(descriptions=descriptions), replace)
@@ -399,11 +381,8 @@ def add(
     texts = dict(zip(ids, descriptions))
     skip = isinstance(pictures, (str, Path)) and len(sources) > 1 if skip_bad is None else skip_bad
     self.skipped = []
-    for part, images in progress(ReadAhead(sources)):
-        good, bad = readable(ids[part], images, skip)
-        self.skipped += bad.items()
+    for good in read_in_batches(self, sources, ids, skip, progress=progress):
         self.store(good, own, {id: texts[id] for id in good}, captioner, thumbnail_image)
-    self._warn_skipped(f"of {len(ids)} images")
     return self
 
 
@@ -420,13 +399,6 @@ def _check_added(self: StoredGallery, ids: Sequence[str], values: Mapping[str, S
     expect(
         twice is None, f"the id {twice!r} twice", "ids that are not in the gallery", "Give other ids, or replace=True."
     )
-
-
-@patch
-def _warn_skipped(self: StoredGallery, of: str) -> None:
-    if self.skipped:
-        first = f"see gallery.skipped; the first: {self.skipped[0][1]}"
-        warnings.warn(f"{len(self.skipped)} {of} could not be read, {first}", stacklevel=3)
 
 # %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #207aa22b
 Score = Callable[[Mapping[str, Tensor]], Tensor]  # output of `encode_visuals` → scores [n]
@@ -455,8 +427,9 @@ def search(
         image = self.picture_features(picture)
         vector = (1 - share) * normalize(vector, dim=-1) + share * normalize(image, dim=-1)
     score = None if method.by_cosine else self._score(captions, image, share)
-    hits = self._hits(*self.best(vector, k, skip, where, score), skip, query)
-    best = hits.hits[0].score if hits.hits and not skip and picture is None else None
+    found = self.best(vector, k, skip, where, score)
+    hits = hits_of(found, found.values(), self.thumbnails, query, skip)
+    best = hits[0].score if hits and not skip and picture is None else None
     return replace(hits, doubt=doubt_about(self, query, vector, best))
 
 
@@ -482,7 +455,8 @@ def similar(
     description: str = "",  # see `picture_features`
 ) -> Hits:
     "Images similar to an image"
-    return self._hits(*self.best(self.picture_features(picture, description), k, skip, where), skip)
+    found = self.best(self.picture_features(picture, description), k, skip, where)
+    return hits_of(found, found.values(), self.thumbnails, skip=skip)
 
 
 @patch
@@ -493,29 +467,34 @@ def picture_features(
 ) -> Tensor:  # [1, E]
     "Features of one image"
     if not isinstance(picture, str) or picture not in self:
-        return self.encode([open_visual(picture)], [description])["features"]
+        return encoded(self.method, [open_visual(picture)], [description])["features"]
     found = self.visuals([picture])["features"] if self.embedding in self.embeddings else ()
-    given = f"{picture!r}, which has no embedding for {self.method.name!r}"
-    expect(len(found), given, "an image with an embedding of this method", "Call gallery.embed().")
+    expect(
+        len(found),
+        f"{picture!r}, which has no embedding for {self.method.name!r}",
+        "an image with an embedding of this method",
+        "Run `dasd-lab gallery embed`, or call gallery.embed().",
+    )
     return found
 
 
 @patch
 def check_embedded(self: StoredGallery) -> None:
     "Refuse a search if no image has an embedding of this method"
-    if self.embedding in self.embeddings:
-        return
-    fill = "Add images first: `dasd-lab gallery import FOLDER`, or gallery.add(images)."
-    expect(len(self), "an empty gallery", "at least one image", fill)
-    others = ", ".join(sorted({about["method"] for about in self.embeddings.values()})) or "none"
-    option = ("--run", self.run) if self.run else ()
-    command = lab_command("gallery", "embed", "--gallery", self.folder, *option)
-    run_it = f"Run: {command}" if option else f"Run, with the same --run or --backbone: {command}"
-    raise LabError(
-        f"{self.folder} without embeddings for {self.run or self.method.name}",
-        f"embeddings of this model; it has those of: {others}",
-        f"{run_it}. In Python, call gallery.embed().",
-    )
+    if self.embedding not in self.embeddings:
+        expect(
+            len(self),
+            "an empty gallery",
+            "at least one image",
+            "Add images first: `dasd-lab gallery import FOLDER`, or gallery.add(images).",
+        )
+        others = ", ".join(sorted({about["method"] for about in self.embeddings.values()})) or "none"
+        command = lab_command("gallery", "embed", "--gallery", self.folder, *(("--run", self.run) if self.run else ()))
+        raise LabError(
+            f"{self.folder} without embeddings for {self.run or self.method.name}",
+            f"embeddings of this model; it has those of: {others}",
+            f"Run, for a frozen model with its --backbone: {command}. In Python, call gallery.embed().",
+        )
 
 
 @patch
@@ -526,23 +505,26 @@ def best(
     skip: int = 0,  # results to leave out at the top
     where: Mapping | None = None,  # filter, see `filters.read_filter`
     score: Score | None = None,  # None: cosine
-) -> tuple[list[str], list[float]]:  # ids and scores, best first
+) -> dict[str, float]:  # id → score, best first
     "The best images; with a `score`, the first `head` by the cosine are reranked"
     expect(counted(k) <= DEEPEST, f"k={k:,}", f"1 to {DEEPEST:,}", "Use a filter or a narrower query.")
-    possible = isinstance(skip, int) and not isinstance(skip, bool) and 0 <= skip <= DEEPEST - k
-    step = "0 shows the first results; to see others, use a filter or a narrower query."
-    expect(possible, f"skip={skip!r}", f"0 to {DEEPEST - k:,}", step)
+    expect(
+        isinstance(skip, int) and not isinstance(skip, bool) and 0 <= skip <= DEEPEST - k,
+        f"skip={skip!r}",
+        f"0 to {DEEPEST - k:,}",
+        "0 shows the first results; to see others, use a filter or a narrower query.",
+    )
     self.check_embedded()
     query = vector.detach().float().cpu().numpy()
     column = self.embedding_columns()["features"]
     last = skip + k if score is None else max(self.head, skip + k)
     nearest = self.engine.nearest(column, query, last, read_filter(where, self.columns))[0]
+    ids = list(nearest)
     if score is None:
-        return list(nearest.ids[skip:]), list(nearest.cosines[skip:])
-    head = self._scored(nearest.ids[: self.head], score)
-    ranked = [*sorted(head, key=head.__getitem__, reverse=True), *nearest.ids[self.head :]]
-    page = self._scored(ranked[skip : skip + k], score)
-    return list(page), list(page.values())
+        return {id: nearest[id] for id in ids[skip:]}
+    head = self._scored(ids[: self.head], score)
+    ranked = [*sorted(head, key=head.__getitem__, reverse=True), *ids[self.head :]]
+    return self._scored(ranked[skip : skip + k], score)
 
 
 @patch
@@ -553,12 +535,6 @@ def _scored(self: StoredGallery, ids: Sequence[str], score: Score) -> dict[str, 
     there = visuals.pop("id")
     with evaluating(self.method):
         return dict(zip(there, score(visuals).float().tolist())) if there else {}
-
-
-@patch
-def _hits(self: StoredGallery, ids: list[str], scores: list[float], skip: int, query=None) -> Hits:
-    hits = [Hit(rank, id, score) for rank, (id, score) in enumerate(zip(ids, scores), skip + 1)]
-    return Hits(tuple(hits), query, self.thumbnails)
 
 # %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #8dd32615
 @patch
@@ -609,14 +585,12 @@ def update(self: StoredGallery, ids: str | Sequence[str], **facts) -> int:
 @patch
 def _encode_descriptions(self: StoredGallery, ids: Sequence[str]) -> None:
     "Encode images again whose description has changed; images without a file keep their embedding"
-    reading = {name for name, about in self.embeddings.items() if about["descriptions"]}
     rows = self.engine.read(ids, [self.columns["source"], self.columns["description"]])
     todo = [row for row in zip(rows["id"], rows["source"], rows["description"]) if row[1] and os.path.isfile(row[1])]
-    self._forget([id for id, _, _ in todo], reading - {self.embedding})
-    if self.embedding in reading:
+    self._forget([id for id, *_ in todo], {name for name, about in self.embeddings.items() if about["descriptions"]})
+    if self.reads_descriptions:
         self.skipped = []
         self._embed(todo)
-        self._warn_skipped("images")
 
 
 @patch
@@ -650,7 +624,6 @@ def embed(
     self.skipped = [(id, "no file: it was added from memory") for id, source, _ in todo if not source]
     n = self._embed([row for row in todo if row[1]], batch_size, progress)
     self.tidy()
-    self._warn_skipped("images")
     return n
 
 
@@ -674,25 +647,11 @@ def _embed(
     batch_size: int = 64,
     progress: Callable[[Iterable], Iterable] = iter,
 ) -> int:  # number of images
-    "Encode existing images from their files, unless they have been removed or replaced meanwhile"
+    "Encode existing images from their files, unless they have been removed meanwhile"
     n = 0
-    for part, images in progress(ReadAhead([source for _, source, _ in todo], batch_size)):
-        texts = {id: description or "" for id, _, description in todo[part]}
-        good, bad = readable(list(texts), images)
-        self.skipped += bad.items()
-        if good:
-            visuals = self.encode([image.visual for image in good.values()], [texts[id] for id in good])
-            n += self._put_unchanged({id: image.facts["digest"] for id, image in good.items()}, visuals)
+    texts = {id: description or "" for id, _, description in todo}
+    sources = [source for _, source, _ in todo]
+    for good in read_in_batches(self, sources, list(texts), True, batch_size, progress):
+        visuals = encoded(self.method, [image.visual for image in good.values()], [texts[id] for id in good])
+        n += self.put(list(good), visuals, insert=False)
     return n
-
-
-@patch
-def _put_unchanged(self: StoredGallery, digests: Mapping[str, str], visuals: Mapping[str, Tensor]) -> int:
-    "Store embeddings of the images whose files are those of the gallery; returns their number"
-    rows = self.engine.read(list(digests), [self.columns["digest"]])
-    stored = dict(zip(rows["id"], rows["digest"]))
-    same = [i for i, (id, digest) in enumerate(digests.items()) if id in stored and stored[id] in (None, digest)]
-    ids = list(digests)
-    changed = [id for i, id in enumerate(ids) if id in stored and i not in same]
-    self.skipped += [(id, "its file has changed since it was imported: import it again") for id in changed]
-    return self.put([ids[i] for i in same], {n: v[same] for n, v in visuals.items()}, insert=False)
