@@ -41,8 +41,8 @@ def test_a_switch_changes_all_explorers(web, page):
     ask(page, "zwei Hunde", "test-")
 
 
-def test_slots_open_on_photographs(web, page):
-    "The shipped LECCR describes the images by words; a query marks the slot that it fits best"
+def test_slots_on_photographs_and_a_folder_that_is_not_there(web, page):
+    "The shipped LECCR describes the images by words; then a folder that is not there changes nothing"
     page.goto(web.url, timeout=300_000)
     page.locator(".dl-ask .dl-query input").first.wait_for()
     switch_to(page, "Photographs", "8 images")
@@ -55,13 +55,7 @@ def test_slots_open_on_photographs(web, page):
     box.press("Enter")
     page.wait_for_function("() => document.querySelector('.dl-slots img.dl-large').alt.includes('.png')")
     shoot(page, "slots_photographs")
-
-
-def test_a_folder_that_is_not_there(web, page):
-    "The message names the next step, and the explorer stays as it is"
-    page.goto(web.url, timeout=300_000)
-    page.locator(".dl-ask .dl-query input").first.wait_for()
-    switch_to(page, "Photographs", "8 images")
+    page.locator(".dl-app .lm-TabBar-tab", has_text="Ask").first.click()
     page.locator(".dl-worlds:visible").get_by_role("button", name="Other photographs").first.click()
     page.locator(".dl-world-folder input:visible").first.fill("/no/such/folder")
     page.locator("button.dl-world-open:visible").first.click()

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from conftest import colour, settle, shoot
 
-GRID = ".dl-ask .dl-query input"
+BOX = ".dl-ask .dl-query input"
 SOON = 5  # seconds, on an idle machine
 PATIENCE = 4  # times as long beside other tests
 
@@ -33,15 +33,6 @@ def test_the_page_and_the_sockets_of_its_kernels_need_the_token_and_the_name_of_
         assert status(web.home + path, host="evil.example") == 403, path
 
 
-def test_a_reload_opens_soon(web, page):
-    page.goto(web.url)
-    page.locator(GRID).wait_for()
-    began = time.monotonic()
-    page.reload()
-    page.locator(GRID).wait_for()
-    assert time.monotonic() - began < SOON * PATIENCE
-
-
 def test_another_browser_needs_the_link(web, browser):
     context = browser.new_context()
     page = context.new_page()
@@ -54,13 +45,15 @@ QUERIES = dict(de="drei Katzen vor Hochhäusern", zh="三只猫在城市里", ar
 SIZES = (1600, 900), (1024, 768), (390, 844)
 SHOWN = """query => document.querySelector('.dl-ask .dl-query input')?.value === query
   && [...document.querySelectorAll('.dl-ask .dl-hit img')].filter(image => image.complete).length >= 12"""
+IN_ADDRESS = "([name, value]) => new URLSearchParams(location.search).get(name) === value"
 BOTTOM = "() => document.querySelector('.dl-ask .dl-hit').getBoundingClientRect().bottom"
 FITS = "() => document.documentElement.scrollWidth <= innerWidth"
 
 
-def open_query(page, web, query: str):
-    "Open a link with a query, and wait for its images"
-    page.goto(f"{web.home}?q={quote(query)}")
+def ask(page, query: str):
+    "Type a query, and wait for its images"
+    page.locator(BOX).fill(query)
+    page.locator(BOX).press("Enter")
     page.wait_for_function(SHOWN, arg=query)
 
 
@@ -87,7 +80,7 @@ def test_the_walk(web, page):
     page.locator(".dl-ask .dl-hit").nth(11).wait_for()  # an example is answered without a click
     check_background(page, "dark")
     for language, query in QUERIES.items():
-        open_query(page, web, query)
+        ask(page, query)
         for height, scheme, width in each_look(page):
             assert page.evaluate(BOTTOM) < height, (language, scheme, width)
             assert page.evaluate(FITS), (language, scheme, width)
@@ -102,26 +95,24 @@ def test_the_walk(web, page):
 
 
 def test_what_is_shown_is_in_the_address(web, page):
-    page.goto(web.url)
-    page.locator(".dl-ask .dl-hit").first.wait_for()
-    box = page.locator(".dl-ask .dl-query input")
-    for query in ("eine rote Katze", "三只猫在城市里"):
-        box.fill(query)
-        box.press("Enter")
-        page.wait_for_function("q => new URLSearchParams(location.search).get('q') === q", arg=query)
-    page.wait_for_function(SHOWN, arg="三只猫在城市里")
+    page.goto(f"{web.home}?q={quote('eine rote Katze')}")
+    page.wait_for_function(SHOWN, arg="eine rote Katze")
+    ask(page, "三只猫在城市里")
+    page.wait_for_function(IN_ADDRESS, arg=["q", "三只猫在城市里"])
     page.locator(".dl-ask .dl-hit").nth(2).click()
-    page.wait_for_function("() => new URLSearchParams(location.search).get('image')")
     id = page.locator(".dl-ask .dl-hit").nth(2).get_attribute("data-id")
-    page.reload()
-    page.locator(f".dl-ask .dl-hit[aria-pressed=true][data-id='{id}']").wait_for()
-    assert box.input_value() == "三只猫在城市里"
+    page.wait_for_function(IN_ADDRESS, arg=["image", id])
     page.get_by_role("tab", name="Styles").click()
-    page.wait_for_function("() => new URLSearchParams(location.search).get('tab') === 'Styles'")
+    page.wait_for_function(IN_ADDRESS, arg=["tab", "Styles"])
+    began = time.monotonic()
     page.reload()
+    page.locator(BOX).wait_for(state="attached")
+    assert time.monotonic() - began < SOON * PATIENCE
     page.locator(".dl-styles .dl-maps .js-plotly-plot .main-svg").first.wait_for()
     page.go_back()
-    page.wait_for_function("() => new URLSearchParams(location.search).get('image')")
+    page.wait_for_function(IN_ADDRESS, arg=["image", id])
+    page.locator(f".dl-ask .dl-hit[aria-pressed=true][data-id='{id}']").wait_for()
+    assert page.locator(BOX).input_value() == "三只猫在城市里"
 
 
 def test_four_models_side_by_side_and_why_no_fifth(web, page):
