@@ -98,7 +98,8 @@ class Vectors:
         rng = np.random.default_rng(0)
         corpus = load_corpus("pictograms")
         with torch.no_grad():
-            columns = [split_columns(method.inner, corpus, split) for split in ("train", "validation", "test")]
+            splits = ("train", "validation", "test") if n > 100_000 else ("test",)
+            columns = [split_columns(method.inner, corpus, split) for split in splits]
             images = unit(torch.cat([method.encode_visuals(c)["features"] for c in columns]).numpy())
             captions = unit(caption_features(method, test_captions(400)).numpy())
 
