@@ -118,7 +118,7 @@ def _last_losses(log: Sequence[Mapping]) -> list[float]:
 
 # %% ../../../nbs/04_methods/3_smalr/80_encoder.ipynb #bbcc707b
 @patch(as_prop=True)
-def hybrid(self: SMALR) -> HybridWords:
+def hybrid(self: SMALR) -> Any:  # HybridWords
     "The trainable words; a precomputed method has none"
     step = "Train the method that it was computed from."
     expect(isinstance(self.words, HybridWords), "a precomputed method", "a method that can be trained", step)
@@ -140,7 +140,7 @@ def prepare(
     "Start or fix the latent entries before a stage"
     if not self.pretraining or stage == "words_warm_up":
         return {}
-    latent: Any = self.hybrid.latent
+    latent = self.hybrid.latent
     losses = _last_losses(log)
     margin = self.config.latent.margin
     if int(latent.phase) == 0:
@@ -310,7 +310,7 @@ def training_features(
     batch: Mapping,
 ) -> dict[str, Tensor]:  # see `training.triplets`
     "Named features of captions in all languages and of their images"
-    hybrid: Any = self.hybrid
+    hybrid = self.hybrid
     ids = _by_language(batch["word_ids"])
     captions_per_image = batch["word_ids"].shape[2]
     features = dict(visual_index=batch["visual_index"].repeat_interleave(captions_per_image))
