@@ -77,9 +77,8 @@ units-%: venv
 browser: venv mathjax ## what people see, in Chromium; a test that fails is run once more and listed
 	@$(STEP) "browser: explorers, web pages and documentation in Chromium" $(PYTEST) tests/ui $(MARKED) -rfEsR --reruns 1 --durations=25
 
-soak: venv ## long tests: twenty kills each of training, import, features, publishing and building, a full disk, 3,700 broken files, a text tower of CLIP's real shape, every documentation page
-	@SOAK=20 $(STEP) "soak" $(PYTEST) tests/test_soak.py tests/test_runs.py tests/test_broken_files.py tests/test_kills.py tests/test_interrupt.py tests/test_clip_from_text.py \
-	  tests/test_feature_store.py::test_an_encoder_killed_at_twenty_random_points \
+soak: venv ## long tests: twenty kills each of training, import, publishing and building, a full disk, 3,700 broken files, every documentation page
+	@SOAK=20 $(STEP) "soak" $(PYTEST) tests/test_soak.py tests/test_runs.py tests/test_broken_files.py tests/test_kills.py tests/test_interrupt.py \
 	  tests/test_stored_gallery.py::test_an_import_that_is_killed_again_and_again_ends_as_one_that_is_not tests/ui/test_docs.py -rs -s
 
 export: venv ## format and clean the notebooks, export the package and README

@@ -12,7 +12,7 @@ from dasd_lab.corpora.captions import read_captions
 from dasd_lab.corpora.own.corpus import understand
 from dasd_lab.corpora.published.files import json_file
 
-BROKEN = {"{": "Expecting", "[" * 10**5: "nested too deeply", "9" * 5000: "thousands of digits"}
+BROKEN = {"{": "Expecting", "[" * 10**5: "recursion", "9" * 5000: "digits"}
 parametrize = pytest.mark.parametrize("text", BROKEN, ids=lambda text: text[:1])
 READERS = dict(captions=read_captions, file=json_file)
 

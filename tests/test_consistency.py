@@ -14,9 +14,7 @@ from dasd_lab.corpora.by_machine.translators import Translator
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.methods.smalr.consistency import (
     LearnedConsistency,
-    fit_consistency,
 )
-from dasd_lab.methods.smalr.objectives import ranking
 from dasd_lab.search.explain.consistent_queries import Consistent, fit_to
 from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.training.recipes import columns_of, new_method, training_data
@@ -99,31 +97,6 @@ def corpus():
 
 
 # the fusers
-
-
-def planted(n=40, informative=4, seed=0):
-    s = 0.05 * torch.randn(n, n, 10, generator=torch.Generator().manual_seed(seed))
-    s[..., informative] += 0.35 * torch.eye(n)
-    return s, torch.arange(n)
-
-
-def test_the_loss_is_eq_3_on_one_minus_the_score():
-    s, p = planted()
-    module = LearnedConsistency(TEN)
-    first = fit_consistency(module, [(s, p)], steps=0).loss[0]
-    torch.testing.assert_close(first, ranking(1 - module.fuse(s).T, p).item(), check_dtype=False)
-    torch.testing.assert_close(first, slow(1 - module.fuse(s).T.detach(), p), atol=1e-5, rtol=1e-4, check_dtype=False)
-
-
-def slow(d, p, n=10, m=0.05, w=1.5):
-    total = 0
-    for c in range(len(p)):
-        for share, row in (
-            (1, [m + d[p[c], c] - d[p[c], o] for o in range(len(p)) if p[o] != p[c]]),
-            (w, [m + d[p[c], c] - d[b, c] for b in range(len(d)) if b != p[c]]),
-        ):
-            total += share * sum(sorted(max(0.0, float(x)) for x in row)[-n:]) / n / len(p)
-    return total
 
 
 # around a method

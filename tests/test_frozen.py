@@ -59,18 +59,17 @@ def small_tokenizer(n, frame):
 
 
 @pytest.fixture(scope="module")
-def multilingual(tmp_path_factory):
-    "Folder of a tower with XLM-R as its text encoder"
-    folder = tmp_path_factory.mktemp("towers") / "xlm-r"
-    save_backbone(tower(size=32), folder)
-    return folder
+def folders(tmp_path_factory):
+    "Folders of towers, one with XLM-R as its text encoder and an English one"
+    place = tmp_path_factory.mktemp("towers")
+    save_backbone(tower(size=32), place / "xlm-r")
+    save_backbone(tower("ViT-B-32", size=32), place / "english")
+    return place / "xlm-r", place / "english"
 
 
 @pytest.fixture(scope="module")
-def english(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("towers") / "english"
-    save_backbone(tower("ViT-B-32", size=32), folder)
-    return folder
+def multilingual(folders):
+    return folders[0]
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +96,7 @@ def pictures(tmp_path_factory):
     ],
 )
 def test_a_tower_is_known_by_its_configuration(case, some, number):
+    "A list on its card comes first, see `test_a_folder_of_transformers_is_opened`"
     backbone = tower(case)
     assert some <= set(backbone.languages) and abs(len(backbone.languages) - number) < 6, len(backbone.languages)
     assert backbone.source_language == ("zh" if case == "ChineseCLIPModel" else "en") and backbone.reads.because
@@ -127,14 +127,6 @@ def test_nllb_begins_a_sentence_with_its_language():
     assert not torch.allclose(*(method.encode_captions(["ein Hund"], language) for language in ("de", "en")))
 
 
-def test_the_languages_of_a_card_are_saved_with_the_tower(tmp_path):
-    listed = TowerLanguages(("en", "de", "sw"), "listed on its card")
-    save_backbone(tower("ViT-B-32", languages=listed), tmp_path / "listed")
-    assert load_backbone(tmp_path / "listed").reads == listed
-    save_backbone(tower("ViT-B-32"), tmp_path / "unlisted")
-    assert "languages" not in json.loads((tmp_path / "unlisted/manifest.json").read_text())
-
-
 def test_a_folder_of_transformers_is_opened(tmp_path):
     _, config, _ = CASES["ChineseCLIPModel"]
     torch.manual_seed(0)
@@ -143,15 +135,15 @@ def test_a_folder_of_transformers_is_opened(tmp_path):
     t = Tokenizer(models.WordLevel({w: i for i, w in enumerate(names)}, "<unk>"))
     t.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     t.save(str(tmp_path / "tokenizer.json"))
-    state = {name.removeprefix("model."): tensor for name, tensor in model.state_dict().items()}
-    write_tensors(state, tmp_path / "model.safetensors")
+    write_tensors(model.model.state_dict(), tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps(config["model"]))
     method = frozen_method(tmp_path)
     assert (method.languages, method.backbone.source_language) == ((), "zh")
-    assert method.encode_captions(["红狗"], "zh").shape == (1, 24)
     assert Gallery(method).add([Image.new("RGB", (40, 40), "red")], ids=["red"]).search("红狗").ids == ["red"]
     (tmp_path / "README.md").write_text("---\nlanguage: [zh, en]\n---\n")
     assert frozen_method(tmp_path).languages == ("zh",)
+    save_backbone(frozen_method(tmp_path).backbone, tmp_path / "kept")
+    assert load_backbone(tmp_path / "kept").reads == TowerLanguages(("en", "zh"), "listed on its card")
 
 
 def test_names_of_the_catalogue_say_how_to_get_them(tmp_path, monkeypatch):
@@ -171,71 +163,59 @@ def command(capsys, *words, code=0):
     return out if code == 0 else err
 
 
-def test_from_a_folder_of_pictures_to_a_german_query(multilingual, english, pictures, tmp_path, capsys):
-    gallery = tmp_path / "gallery"
-    assert main(["gallery", "import", str(pictures), "--gallery", str(gallery), "--backbone", str(multilingual)]) == 0
-    assert "the pretraining of XLM-R" in capsys.readouterr().err
+def test_from_a_folder_of_pictures_to_a_german_query(folders, pictures, tmp_path, capsys):
+    gallery, (multilingual, english) = tmp_path / "gallery", folders
+    command(capsys, "gallery", "import", pictures, "--gallery", gallery, "--backbone", multilingual)
     # the gallery remembers its model
     found = json.loads(command(capsys, "search", GERMAN, "--gallery", gallery, "--json"))
     assert len(found["rows"]) == 4 and found["language"] == "de" and found["recognised"]
-    assert json.loads(command(capsys, "search", "孩子", "--gallery", gallery, "--json"))["language"] == "zh"
     given = json.loads(command(capsys, "search", "x", "--language", "ky", "--gallery", gallery, "--json"))
     assert given["language"] == "ky", "a language that cannot be recognised is named"
     row = json.loads(command(capsys, "gallery", "info", gallery, "--json"))["rows"][0]
     assert (row["method"], row["this_run"]) == ("frozen", "yes")
     unchanged = json.loads(command(capsys, "gallery", "import", pictures, "--gallery", gallery, "--json"))
     assert (unchanged["added"], unchanged["unchanged"]) == (0, 4)
+    with closing(served_gallery(gallery)) as opened:
+        client = TestClient(gallery_app(opened, service_settings()), base_url="http://localhost")
+        served = client.get("/api/search", params=dict(text=GERMAN)).json()
+        refused = client.get("/api/search", params=dict(text=GERMAN, language="tlh")).json()
+    assert sorted(hit["id"] for hit in served["hits"]) == ["black.png", "blue.png", "green.png", "red.png"]
+    assert served["language"] == "de" and "'tlh'" in refused["error"]
     # another model beside it
     command(capsys, "gallery", "embed", "--gallery", gallery, "--backbone", english)
     at = "--gallery", gallery, "--backbone", english
     assert len(json.loads(command(capsys, "search", "a red square", *at, "--json"))["rows"]) == 4
-    said = command(capsys, "search", GERMAN, "--language", "de", *at, code=1)
-    assert "a query in 'de'. Expected one of en" in said
-    said = command(capsys, "search", "zwei Hunde rennen durch den Schnee", *at, code=1)
-    assert "seems to be in 'de', for a method that reads 'en' alone" in said
-    said = command(capsys, "search", GERMAN, *at, "--run", "photographs", code=1)
-    assert "--run with --backbone. Expected one of them" in said
+    for words, message in {
+        (GERMAN, "--language", "de"): "a query in 'de'. Expected one of en",
+        ("zwei Hunde rennen durch den Schnee",): "seems to be in 'de', for a method that reads 'en' alone",
+        (GERMAN, "--run", "photographs"): "--run with --backbone. Expected one of them",
+    }.items():
+        assert message in command(capsys, "search", *words, *at, code=1)
     about = next(iter(json.loads((gallery / "gallery.json").read_text())["ways"].values()))
     assert about["run"] == f"frozen:{multilingual}"
 
 
-def test_a_gallery_of_a_frozen_tower_is_served(multilingual, pictures, tmp_path, capsys):
-    gallery = tmp_path / "gallery"
-    command(capsys, "gallery", "import", pictures, "--gallery", gallery, "--backbone", multilingual)
-    with closing(served_gallery(gallery)) as opened:
-        client = TestClient(gallery_app(opened, service_settings()), base_url="http://localhost")
-        found = client.get("/api/search", params=dict(text=GERMAN)).json()
-        refused = client.get("/api/search", params=dict(text=GERMAN, language="tlh")).json()
-    assert sorted(hit["id"] for hit in found["hits"]) == ["black.png", "blue.png", "green.png", "red.png"]
-    assert found["language"] == "de" and "'tlh'" in refused["error"]
-
-
-def test_search_of_a_folder_and_evaluation(multilingual, english, pictures, capsys):
+def test_search_of_a_folder_and_evaluation(folders, pictures, capsys):
+    multilingual, english = folders
     at = "--pictures", pictures, "--backbone", multilingual, "--json"
     assert len(json.loads(command(capsys, "search", GERMAN, *at))["rows"]) == 4
-    method = frozen_method(multilingual)
-    results = evaluate(method, Squares(), "train", origin=None)
-    assert set(results.rows) == {"de", "fr"} and results.about["method"] == "frozen"
-    results = evaluate(frozen_method(english), Squares(), "train", origin=None)
-    assert set(results.rows) == {"en"} and results.targets == ()
-    as_if = Frozen(FrozenConfig(("de",)), load_backbone(english))
-    assert set(evaluate(as_if, Squares(), "train", origin=None).rows) == {"de"}, (
-        "a study asks what an English tower makes of German"
-    )
+    as_if = Frozen(FrozenConfig(("de",)), load_backbone(english))  # what an English tower makes of German
+    read = {frozen_method(multilingual): {"de", "fr"}, frozen_method(english): {"en"}, as_if: {"de"}}
+    for method, languages in read.items():
+        results = evaluate(method, Squares(), "train", origin=None)
+        assert set(results.rows) == languages and results.about["method"] == "frozen"
 
 
 def test_a_frozen_tower_is_asked_and_explained(multilingual, pictures):
     gallery = Gallery(frozen_method(multilingual)).add(pictures)
     state = AskState(Workbench(gallery.method, gallery=gallery))
-    answers = state.ask(GERMAN, "de")
-    (answer,) = answers.values()
+    (answer,) = state.ask(GERMAN, "de").values()
     assert len(answer.hits) == 4 and not state.message
     state.ask(GERMAN, "tlh")
     assert "tlh" in (state.message or str(state.refusals))
     for algorithm in ("leave_one_out", "integrated_gradients"):
         words = explain_words(gallery, GERMAN, gallery.ids[0], "de", algorithm)
-        assert len(words.words) == 3 and all(abs(w.contribution) < 10 for w in words.words)
-        assert words.language == "de" and abs(words.delta) < 1
+        assert len(words.words) == 3 and words.language == "de" and abs(words.delta) < 1
 
 
 def test_a_frozen_tower_is_saved_loaded_and_published_like_a_run(multilingual, tmp_path):

@@ -4,7 +4,6 @@ import pytest
 import torch
 from squares import FEW_WORDS, SOURCE, Squares
 
-from dasd_lab.base.contracts import LabError
 from dasd_lab.base.presets import load_preset, vary
 from dasd_lab.training import runs
 from dasd_lab.training.recipes import train
@@ -59,18 +58,3 @@ def test_a_stopped_run_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(runs, "train_step", step_of)
     again = trained(preset, True, **options)
     assert again.log[-1]["loss"] == pytest.approx(whole.log[-1]["loss"], rel=1e-3)
-
-
-@pytest.mark.parametrize(
-    "name, message",
-    [
-        ("dasd.pictograms", "recorded steps on cpu"),
-        ("leccr.pictograms", "recorded steps of leccr"),
-        ("smalr.pictograms", "recorded steps of smalr"),
-    ],
-)
-def test_what_cannot_be_recorded_is_refused(name, message):
-    backbone = train_source(SOURCE, Squares(), progress=False)
-    runtime = Runtime(device="cpu", graphs=True)
-    with pytest.raises(LabError, match=message):
-        train(small(name), Squares(), ("de",), backbone=backbone, progress=False, runtime=runtime)

@@ -3,9 +3,6 @@
 import os
 import random
 import signal
-import subprocess
-import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -14,19 +11,9 @@ from squares import SOURCE, TINY, Squares
 from test_processes import PROCESSES
 
 from dasd_lab.base.presets import vary
-from dasd_lab.base.storage import whole_file, whole_folder
-from dasd_lab.pictograms.building import build_pictograms
-from dasd_lab.pictograms.scenes import ScenesSpec
-from dasd_lab.training.logging import claim
+from dasd_lab.base.storage import whole_folder
 
 KILLS = int(os.environ.get("SOAK", "1"))
-BUILD = """
-import sys
-from dasd_lab.pictograms.building import build_pictograms
-
-build_pictograms(sys.argv[1], codes=["en"])
-"""
-SMALL = ScenesSpec(train=4, validation=2, test=2)
 
 
 def litter(folder: Path) -> list[Path]:
@@ -38,18 +25,6 @@ def until(condition, seconds: float = 60):
     while not condition():
         assert time.monotonic() < end, "it took too long"
         time.sleep(0.02)
-
-
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_the_build_after_a_killed_one_removes_its_folder(tmp_path, how):
-    corpus = tmp_path / "corpus"
-    p = subprocess.Popen([sys.executable, "-c", BUILD, str(corpus)], stderr=subprocess.DEVNULL)
-    until(lambda: litter(corpus))
-    os.kill(p.pid, how)
-    p.wait()
-    assert litter(corpus)
-    build_pictograms(corpus, spec=SMALL, codes=["en"], progress=False)
-    assert (corpus / "scenes/manifest.json").exists() and not litter(corpus)
 
 
 def publish(run: Path, folder: Path, began: Path) -> None:
@@ -99,26 +74,6 @@ def test_publishing_that_is_killed_leaves_a_whole_folder_or_none(tmp_path):
     assert contents(place / "model") == expected and [p.name for p in place.iterdir()] == ["model"]
     print(f"{2 * KILLS} kills, {inside} of them while it wrote, {whole} after it")
     assert KILLS < 20 or inside
-
-
-def test_a_run_removes_what_it_was_writing_and_nothing_else(tmp_path):
-    "Somebody may train into a folder with hidden files of his own"
-    others = [
-        tmp_path / name for name in (".pre-commit-config.yaml", ".a-settings/x", ".b-in-writing-notes.txt", ".c-old")
-    ]
-    for other in others:
-        other.parent.mkdir(exist_ok=True)
-        other.write_text("kept")
-    with pytest.raises(KeyboardInterrupt), whole_file(tmp_path / "order.json") as file:
-        file.write_text("half")
-        (tmp_path / f".order.json-1-{'0' * 8}").write_text("half")  # of a process that was killed
-        raise KeyboardInterrupt
-    abandoned = Path(tempfile.mkdtemp(prefix=".checkpoint-in-writing-", dir=tmp_path))
-    with claim(tmp_path):
-        pass
-    assert not abandoned.exists()
-    assert sorted(p.name for p in tmp_path.iterdir()) == sorted({o.relative_to(tmp_path).parts[0] for o in others})
-    assert all(other.read_text() == "kept" for other in others)
 
 
 def test_an_interrupt_between_the_two_renames_loses_nothing(tmp_path, monkeypatch):

@@ -24,12 +24,6 @@ def test_long_functions_are_found():
     ]
 
 
-def test_parameters_by_position_are_counted_without_self():
-    names = ", ".join("abcdefgh")
-    assert not found(lint.too_many_parameters, f"class C:\n    def m(self, {names}, *, i, j): pass")
-    assert "f has 9 positional parameters" in found(lint.too_many_parameters, f"def f({names}, i): pass")[0]
-
-
 @pytest.mark.parametrize(
     "source,private",
     [
@@ -43,11 +37,6 @@ def test_parameters_by_position_are_counted_without_self():
 )
 def test_private_names_of_other_modules(source, private):
     assert bool(found(lint.private_reads, source)) == private
-
-
-def test_a_class_name_is_used_once():
-    trees = {Path(f"dasd_lab/{name}.py"): lint.nodes_of("class Plan: pass") for name in "ab"}
-    assert [(str(path), line) for path, line, _ in lint.shared_class_names(trees)] == [("dasd_lab/b.py", 1)]
 
 
 COMMIT = "0123456789abcdef" * 2 + "01234567"

@@ -1,9 +1,7 @@
 "Every registered method fulfils `contracts.RetrievalMethod`, with the settings of its own presets"
 
 import copy
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 
 import pytest
@@ -11,15 +9,13 @@ import torch
 from squares import FEW_WORDS, SOURCE, Squares
 
 from dasd_lab.backbone.towers import fingerprint
-from dasd_lab.base.contracts import METHODS, LabError, RetrievalMethod, method_class, register_method
+from dasd_lab.base.contracts import METHODS, LabError, method_class
 from dasd_lab.base.presets import list_presets, load_preset, vary
 from dasd_lab.methods.smalr.vocabulary import WordVocabulary
-from dasd_lab.runs.loading import load_run
 from dasd_lab.runs.saved import load_method, own_state, save_method
 from dasd_lab.training.logging import loss_terms
-from dasd_lab.training.losses import IMAGE_FEATURES, LOSSES, loss, named
-from dasd_lab.training.picture_batches import PictureBatches
-from dasd_lab.training.recipes import batches_for, columns_of, new_method, scaled_stages, train, training_data
+from dasd_lab.training.losses import IMAGE_FEATURES, LOSSES
+from dasd_lab.training.recipes import batches_for, columns_of, new_method, scaled_stages, training_data
 from dasd_lab.training.source_model import train_source
 from dasd_lab.training.stages import needs_pictures, set_trainable, stage_loss
 from dasd_lab.training.steps import CriticTurn, open_stage, train_step
@@ -124,12 +120,6 @@ def test_captions_become_vectors_of_the_shared_space(method, backbone):
     # with a vocabulary of whole words, unknown words give the same vector as an empty caption
     same = 1 if isinstance(method.tokenizer, WordVocabulary) else 0
     assert len(distinct) == len(SENTENCES) - same
-
-
-def test_rows_keep_the_order_of_the_captions(method):
-    found = method.encode_captions(SENTENCES, "de")
-    order = [3, 0, 5, 1, 4, 2]
-    close(method.encode_captions([SENTENCES[i] for i in order], "de"), found[order])
 
 
 def test_a_caption_does_not_depend_on_its_neighbours(method):
@@ -265,107 +255,3 @@ def test_losses_read_what_they_declare(method, data, stages):
 
 
 # A method that the lab does not know: a bag of words, on images with captions in all languages, with a loss of its own
-
-
-@dataclass(frozen=True)
-class ToyConfig:
-    "Settings of `Toy`"
-
-    languages: tuple[str, ...] = ()
-    width: int = 6
-
-
-class Toy(RetrievalMethod):
-    "Captions as the sum of their word vectors, images through a linear layer"
-
-    name = "toy"
-    batch_type = "images"
-    config_class = ToyConfig
-    tokenizer_class = WordVocabulary
-    frozen_source = False
-    pad_length = None
-
-    def __init__(self, config, backbone, tokenizer):
-        super().__init__()
-        self.config = config
-        self.backbone = backbone
-        self.languages = tuple(config.languages)
-        self.tokenizer = None if isinstance(tokenizer, int) else tokenizer
-        self.n_tokens = tokenizer if self.tokenizer is None else len(tokenizer)
-        self.words = torch.nn.Embedding(self.n_tokens, config.width, padding_idx=0)
-        self.image = torch.nn.Linear(backbone.embed_dim, config.width)
-
-    @classmethod
-    def reads(cls, config):
-        return "word_ids", "image_features"
-
-    def start_from(self, rows, folder):
-        torch.nn.init.normal_(self.words.weight)
-
-    def encode_captions(self, captions, language):
-        rows = [self.tokenizer.encode([caption], language)[0] for caption in captions]
-        return torch.stack([self.words(torch.as_tensor(row)).sum(0) for row in rows])
-
-    def encode_visuals(self, visuals):
-        images = visuals["image_features"] if isinstance(visuals, Mapping) else visuals
-        return dict(features=self.image(images))
-
-    def training_features(self, batch):
-        words = self.words(batch["word_ids"]).sum(-2)  # [B, G, S, width]
-        return dict(toy_captions=words.mean((1, 2)), toy_images=self.image(batch["image_features"]))
-
-
-def toy_distance(features, power: int = 2):
-    "Distance of an image from the mean of its captions"
-    captions, images = named(features, "toy_captions", "toy_images")
-    return (captions - images).abs().pow(power).mean()
-
-
-TOY_STAGE = dict(
-    name="toy_stage",
-    trains=["words", "image"],
-    steps=30,
-    batch_size=8,
-    learning_rate=0.05,
-    terms=[dict(loss="toy_distance", options=dict(power=2))],
-)
-TOY_PRESET = dict(
-    name="toy.squares",
-    method="toy",
-    corpus="squares",
-    source_model="two_tower.pictograms",
-    languages=["de", "fr"],
-    word_vectors=dict(dim=6),
-    config=dict(width=6),
-    stages=[TOY_STAGE],
-)
-
-
-@pytest.fixture
-def toy():
-    "The toy method and its loss, registered for one test"
-    image_features = set(IMAGE_FEATURES)
-    register_method(Toy)
-    loss(reads=("toy_captions", "toy_images"), from_images=("toy_images",))(toy_distance)
-    yield
-    del METHODS["toy"], LOSSES["toy_distance"]
-    IMAGE_FEATURES.intersection_update(image_features)
-
-
-def test_a_new_method_trains_by_a_preset(toy, backbone, tmp_path):
-    "Its batches and its loss are declared; no loop knows it"
-    run = train(TOY_PRESET, Squares(), out=tmp_path / "run", backbone=backbone, seed=3, progress=False)
-    losses = [row["toy_distance"] for row in run.log]
-    assert losses[-1] < 0.2 * losses[0]
-    # a batch holds all languages, so that steps do not grow with them, and images with their captions
-    assert run.card["stages"] == dict(toy_stage=30)
-    stage = scaled_stages(TOY_PRESET, 1)[0]
-    assert stage.steps == 30 and needs_pictures(stage)
-    data = training_data(Squares(), ("de", "fr"), backbone, reads=columns_of(TOY_PRESET))
-    batches = batches_for(run.method, data)(stage)
-    assert isinstance(batches, PictureBatches) and batches.languages == ("en", "de", "fr")
-    loaded = load_run(tmp_path / "run")
-    captions = ["ein rotes Quadrat auf der Wiese."]
-    assert torch.equal(loaded.encode_captions(captions, "de"), run.method.encode_captions(captions, "de"))
-    record = json.loads((tmp_path / "run/run.json").read_text())
-    assert record["settings"]["config"]["languages"] == ["de", "fr"]

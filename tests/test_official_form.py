@@ -10,7 +10,6 @@ from dasd_lab.backbone.towers import Backbone, build_clip
 from dasd_lab.base.presets import load_preset, settings
 from dasd_lab.methods.dasd.encoder import DASD
 from dasd_lab.methods.dasd.official import official_config
-from dasd_lab.runs.saved import load_method, save_method
 from dasd_lab.training.runs import Keeping, fit
 from dasd_lab.training.stages import CaptionBatches, Stage
 
@@ -67,10 +66,3 @@ def test_training_moves_what_the_authors_train(trained):
     moved = {k for k, v in method.state_dict().items() if not torch.equal(v, start[k])}
     frozen = ("backbone.", "disentangler.related_norm", "disentangler.agnostic_norm")
     assert moved == {name for name in start if not name.startswith(frozen)}
-
-
-def test_stored_and_read(trained, tmp_path):
-    method, _, _ = trained
-    save_method(method, tmp_path / "method")
-    again = load_method(tmp_path / "method", method.backbone)
-    assert torch.equal(again.encode_captions(CAPTIONS, "de"), method.encode_captions(CAPTIONS, "de"))

@@ -92,7 +92,7 @@ def test_it_plans_without_data_and_weights(name, tmp_path, monkeypatch):
     p = plan(name, measure=False)
     form = name.rsplit("_", 1)[1]
     assert not p.ready and all(n.next_step for n in p.needs if not n.found)
-    assert p.time_not_known and not any(tmp_path.iterdir())
+    assert p.time.startswith("not known") and not any(tmp_path.iterdir())
     stages = [s.stage for s in p.stages]
     assert [(s.steps, s.batch_size, s.learning_rate) for s in stages] == [
         (45_000, 128, 2e-4),
@@ -111,7 +111,6 @@ def test_it_plans_without_data_and_weights(name, tmp_path, monkeypatch):
         "adapters of all languages",
         "Memory: ",
         "Time: not known",
-        "134 M in the paper",
     ):
         assert word in text, word
     assert ("English finetuning" in text) == ("finetune" in name) == ("rate 3e-06, cosine" in text)
@@ -179,24 +178,6 @@ def test_counted_is_built(name):
         assert parameters_by_part(shapes, set_trainable(shapes, s.trained_parts)) == counted
         assert sum(p.numel() for p in built.parameters() if p.requires_grad) == sum(counted.values())
     assert {part_of(n) for n in opened} <= set(parameters_by_part(built))
-
-
-def test_training_such_a_preset_reports_missing_files(tmp_path, monkeypatch):
-    monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path))
-    monkeypatch.setenv("DASD_LAB_WEIGHTS", str(tmp_path / "weights"))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(LabError):
-        train("dasd.cc300k_zero_shot_paper", progress=False)
-    with pytest.raises(LabError, match="MSRVTT_data.json"):
-        train(
-            vary(load_preset("dasd.msrvtt_finetune_paper"), dict(backbone=None, source_model="two_tower.pictograms")),
-            progress=False,
-        )
-    with pytest.raises(LabError, match="no cc300k.json in"):
-        train(
-            vary(load_preset("dasd.cc300k_zero_shot_paper"), dict(backbone=None, source_model="two_tower.pictograms")),
-            progress=False,
-        )
 
 
 def import_token_vectors(words, rows, folder):

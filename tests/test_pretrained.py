@@ -6,7 +6,6 @@ import errno
 import json
 import pickle
 import socket
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,6 @@ import PIL.Image
 import pytest
 import safetensors.torch
 import torch
-from huggingface_hub import ModelCard
 from safetensors.torch import save_file
 
 from dasd_lab.backbone import weights
@@ -80,11 +78,6 @@ def test_a_card_that_cannot_be_read_stops_a_push_and_no_loading(folder, tmp_path
     with pytest.raises(LabError, match="Correct README.md"):
         model.save_pretrained(tmp_path / "again")
     assert not (tmp_path / "again").exists()
-    (folder / "README.md").write_bytes(b"\xff\xfe")
-    Pretrained.from_pretrained(folder)
-    (folder / "README.md").unlink()
-    Pretrained.from_pretrained(folder).save_pretrained(tmp_path / "new")
-    assert "Not measured." in (tmp_path / "new/README.md").read_text(encoding="utf-8")
 
 
 def test_no_pickle_and_no_program(folder):
@@ -96,7 +89,7 @@ def test_no_pickle_and_no_program(folder):
 
     (folder / "model.safetensors").write_bytes(pickle.dumps(Bomb()))
     change(folder)
-    with pytest.raises(LabError, match="a pickle"):
+    with pytest.raises(LabError, match="pickles are never opened"):
         Pretrained.from_pretrained(folder)
     assert not (folder / "executed").exists()
 
@@ -142,70 +135,20 @@ def test_towers_that_would_be_fetched_are_refused(folder):
         Pretrained.from_pretrained(folder)
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "open_clip_model.safetensors", "README.md", "config.json"])
+@pytest.mark.parametrize("file", ["model.safetensors", "open_clip_model.safetensors"])
 def test_a_full_disk_leaves_nothing(ours, tmp_path, monkeypatch, file):
-    real = Path.write_text
+    written = safetensors.torch.save_file
 
-    def full(self, *a, **k):
-        if file in self.name:
+    def half(tensors, path, *a):
+        if file in Path(path).name:
+            Path(path).write_bytes(b"half")
             raise OSError(errno.ENOSPC, "No space left on device")
-        return real(self, *a, **k)
+        return written(tensors, path, *a)
 
-    if file.endswith(".safetensors"):
-        written = safetensors.torch.save_file
-
-        def half(tensors, path, *a):
-            if file in Path(path).name:
-                Path(path).write_bytes(b"half")
-                raise OSError(errno.ENOSPC, "No space left on device")
-            return written(tensors, path, *a)
-
-        monkeypatch.setattr(safetensors.torch, "save_file", half)
-    else:
-        monkeypatch.setattr(Path, "write_text", full)
-
-        def saved(self, filepath, *a, **k):
-            full(Path(filepath), str(self))
-
-        monkeypatch.setattr(ModelCard, "save", saved)
+    monkeypatch.setattr(safetensors.torch, "save_file", half)
     with pytest.raises(LabError, match="could not be written.*No space"):
         ours.save_pretrained(tmp_path / "shared")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_card(folder, ours):
-    card = ModelCard.load(folder / "README.md")
-    d = card.data
-    assert (d.language, d.license, d.library_name, d.pipeline_tag) == (
-        [*ours.method.languages, "en"],
-        "apache-2.0",
-        "dasd_lab",
-        "feature-extraction",
-    )
-    assert (
-        {"image-text-retrieval", "cross-lingual", "dasd"} <= set(d.tags)
-        and d.metrics == ["recall"]
-        and d.model_name == "dasd.pictograms_expression"
-    )
-    assert {(r.dataset_config, r.metric_name): r.metric_value for r in d.eval_results}[
-        ("de", "image → text R@1")
-    ] == RESULTS[0]["rows"]["de"]["image_to_text_R@1"]
-    rows = {line.split(" | ")[0].strip("| "): line for line in card.text.splitlines() if line.startswith("| ")}
-    assert (
-        rows["de"] == "| de | 87.5 | 97.6 | 99.1 | 86.6 | 97.0 | 98.5 | 94.4 |"
-        and "1,586,592 trained" in rows["parameters"]
-        and rows["seed"] == "| seed | 0 |"
-        and "cross_modal_alignment" in rows["stages, steps"]
-    )
-    assert (
-        "Pretrained.from_pretrained" in card.text
-        and "Intended use and limits" in card.text
-        and "{{" not in card.text
-        and "{%" not in card.text
-    )
-    assert str(Path.home()) not in (folder / "README.md").read_text(encoding="utf-8") + (
-        folder / "config.json"
-    ).read_text(encoding="utf-8")
 
 
 class Hub:
@@ -249,7 +192,7 @@ def test_a_public_repository_is_an_option(ours, hub, tmp_path):
 
 def test_a_hub_that_cannot_be_reached_is_one_line(ours, hub, monkeypatch):
     monkeypatch.setattr(Hub, "fails", ConnectionError("no route\nto host"))
-    with pytest.raises(LabError, match="could not be uploaded.*no route.*hf auth login"):
+    with pytest.raises(LabError, match="(?s)somebody/model cannot be used.*no route.*hf auth login"):
         ours.push_to_hub("somebody/model")
 
 
@@ -277,9 +220,7 @@ def test_a_name_is_fetched_in_one_revision_and_a_path_never(folder, monkeypatch)
         raise OSError("offline\nmore")
 
     monkeypatch.setattr(pretrained, "snapshot_download", none)
-    with pytest.raises(
-        LabError, match="somebody/other, which is no folder here and could not be fetched .OSError: offline."
-    ):
+    with pytest.raises(LabError, match="somebody/other, which is no folder here, cannot be used .OSError: offline"):
         Pretrained.from_pretrained("somebody/other")
 
 
@@ -347,21 +288,6 @@ def test_named_towers_are_compared(referred, monkeypatch):
         Pretrained.from_pretrained(referred / "shared")
 
 
-WITHOUT_NETWORK = """
-import socket
-import sys
-
-def refuse(*args, **options):
-    raise SystemExit("network access")
-
-socket.getaddrinfo = socket.socket.connect = refuse
-import dasd_lab.evaluation.benchmarks
-import dasd_lab.runs.pretrained
-
-assert not {"mteb", "clip_benchmark", "sentence_transformers"} & set(sys.modules)
-"""
-
-
 class Cut:
     "The first images of the built-in corpus; every third has a second caption, joined with that of another image"
 
@@ -388,68 +314,6 @@ class Cut:
 @pytest.fixture(scope="module")
 def cut():
     return Cut()
-
-
-def test_clip_benchmark_measures_what_the_lab_measures(ours, cut):
-    metrics = pytest.importorskip("clip_benchmark.metrics.zeroshot_retrieval", reason="CLIP_benchmark is not installed")
-    for language in ("de", "zh", "en"):
-        view = ClipView(ours.method, language)
-        visuals = cut.visuals("test")
-        captions = {}
-        for c in cut.captions("test", language):
-            captions.setdefault(c.visual_id, []).append(c.text)
-        loader = []
-        for first in range(0, len(visuals), 40):
-            some = range(first, min(first + 40, len(visuals)))
-            images = torch.stack([view.preprocess(visuals[j]) for j in some])
-            loader.append((images, [captions[visuals.ids[j]] for j in some]))
-        theirs = metrics.evaluate(view, loader, view.tokenizer, "cpu", amp=False, recall_k_list=list(CUTOFFS))
-        own = evaluate(ours.method, cut, "test", [language]).rows[language]
-        assert theirs == {
-            f"{theirs_way}_retrieval_recall@{k}": float(np.float32(own[f"{way}_R@{k}"]))
-            for k in CUTOFFS
-            for theirs_way, way in (("image", "text_to_image"), ("text", "image_to_text"))
-        }
-        assert 0.5 < own["text_to_image_R@1"] < 1 or language == "en"
-
-
-def test_the_command_of_clip_benchmark(ours, cut, tmp_path, monkeypatch):
-    pytest.importorskip("clip_benchmark", reason="CLIP_benchmark is not installed")
-    from clip_benchmark import models
-    from clip_benchmark.cli import main
-    from PIL import Image
-
-    from dasd_lab.evaluation.benchmarks import load_for_clip_benchmark
-
-    monkeypatch.setitem(models.TYPE2FUNC, "dasd_lab", load_for_clip_benchmark)
-    models.MODEL_TYPES.append("dasd_lab")
-    ours.save_pretrained(tmp_path / "shared")
-    visuals = cut.visuals("test")
-    (tmp_path / "pictures").mkdir()
-    place = {v: i for i, v in enumerate(visuals.ids)}
-    for i in range(len(visuals)):
-        Image.fromarray(np.asarray(visuals[i].frames[0])).save(tmp_path / f"pictures/{i}.jpg", format="PNG")
-    (tmp_path / "fr.csv").write_text(
-        "image,caption\n" + "".join(f"{place[c.visual_id]}.jpg,{c.text}\n" for c in cut.captions("test", "fr")),
-        encoding="utf-8",
-    )
-    command = [
-        f"clip_benchmark eval --model_type dasd_lab --model {tmp_path}/shared --pretrained fr --language fr",
-        f"--dataset flickr30k --dataset_root {tmp_path}/pictures --annotation_file {tmp_path}/fr.csv",
-        f"--no_amp --recall_k 1 5 --num_workers 0 --output {tmp_path}/out.json",
-    ]
-    monkeypatch.setattr(sys, "argv", " ".join(command).split())
-    try:
-        main()
-    finally:
-        models.MODEL_TYPES.remove("dasd_lab")
-    found = json.loads((tmp_path / "out.json").read_text())["metrics"]
-    own = evaluate(ours.method, cut, "test", ["fr"]).rows["fr"]
-    assert found == {
-        f"{to}_retrieval_recall@{k}": float(np.float32(own[f"{way}_R@{k}"]))
-        for k in (1, 5)
-        for to, way in (("image", "text_to_image"), ("text", "image_to_text"))
-    }
 
 
 def mteb_dataset(kind, ids, values):

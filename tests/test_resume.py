@@ -110,27 +110,3 @@ def test_a_finished_run_is_not_touched(ended):
     with pytest.raises(LabError, match="holds a finished run"):
         train(TINY, Squares(), out=ended[1], seed=3, progress=False)
     assert {f: f.read_bytes() for f in ended[1].rglob("*") if f.is_file()} == before
-
-
-@pytest.mark.parametrize(
-    "changed,message",
-    [
-        (dict(seed=4), "other seed"),
-        (dict(changes={"stages.0.learning_rate": 1e-3}), "other stages"),
-        (dict(changes={"config.token_width": 8}), "other config"),
-    ],
-    ids=["seed", "stages", "widths"],
-)
-def test_an_interrupted_run_is_refused_for_other_settings(ended, changed, message, tmp_path):
-    shutil.copytree(ended[1].parent / "interrupted", tmp_path / "run")
-
-    def contents():
-        "Files of the run, without partial ones of a killed process, which may be removed"
-        files = [f for f in (tmp_path / "run").rglob("*") if f.is_file()]
-        return {f: f.read_bytes() for f in files if "/." not in str(f.relative_to(tmp_path))}
-
-    before = contents()
-    with pytest.raises(LabError, match=message):
-        given = dict(seed=3) | changed
-        train(TINY | dict(source_model="tiny"), Squares(), out=tmp_path / "run", progress=False, **given)
-    assert contents() == before

@@ -78,21 +78,6 @@ def stopped_in_the_middle(arguments, out: Path) -> int | None:
     return p.exitcode
 
 
-def test_progress_that_is_first_written_while_it_is_read(tmp_path, monkeypatch):
-    "None, as before: the file is not asked for a second time"
-    read = Path.read_text
-
-    def read_then_written(path, *args, **kwargs):
-        try:
-            return read(path, *args, **kwargs)
-        finally:
-            path.write_text('{"step": 1}')
-
-    monkeypatch.setattr(Path, "read_text", read_then_written)
-    assert read_progress(tmp_path) is None
-    assert read_progress(tmp_path) == {"step": 1}
-
-
 def test_a_stopped_run_goes_on_from_its_name_alone(captions, tmp_path, capsys):
     words = [
         "dasd.new_language",
@@ -123,7 +108,6 @@ def test_a_stopped_run_goes_on_from_its_name_alone(captions, tmp_path, capsys):
         len(record["attempts"]) == 2
         and card["preset"] == "dasd.new_language"
         and record["settings"]["stages"][0]["steps"] == 40
-        and record["sources"]
     )
     assert list(card["stages"]) == ["cross_lingual_alignment"]  # the other stage needs images
     capsys.readouterr()
@@ -215,30 +199,6 @@ def test_runtimes_learn_the_same(backbone, runtime):
     assert {p.dtype for p in other.method.parameters()} == {p.dtype for p in usual.method.parameters()}
     if runtime.workers:
         assert all(a.equal(b) for a, b in zip(usual.method.parameters(), other.method.parameters()))
-
-
-def test_the_log_is_written_to_tensorboard(backbone, tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    run = train(TINY, Squares(), out=tmp_path / "run", backbone=backbone, seed=3, progress=False)
-    seen = EventAccumulator(str(tmp_path / "run/tensorboard"))
-    seen.Reload()
-    for name in ("loss", "gradient_norm", "critic_accuracy", "gradient_norm/adapters"):
-        logged = [r[name] for r in run.log if r["stage"] == "cross_lingual_alignment"]
-        assert [e.value for e in seen.Scalars(f"cross_lingual_alignment/{name}")] == pytest.approx(logged)
-    steps = [e.step for e in seen.Scalars("cross_modal_alignment/loss")]
-    assert steps[0] == 30 and steps[-1] == 49
-    assert all(0 <= r["critic_accuracy"] <= 1 for r in run.log) and {f.name for f in (tmp_path / "run").iterdir()} == {
-        "README.md",
-        "backbone",
-        "card.json",
-        "curves.svg",
-        "log.jsonl",
-        "method",
-        "preset.json",
-        "run.json",
-        "tensorboard",
-    }
 
 
 def test_an_existing_folder_is_refused_for_other_settings(backbone, tmp_path):

@@ -12,8 +12,6 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools" / "bench"))
-import costs as bench_costs
-import gpu as bench_gpu
 import train_step as bench_train
 from plain_step import PlainStep
 
@@ -21,7 +19,7 @@ from dasd_lab.backbone.text_towers import at_end
 from dasd_lab.commands.cli import main
 from dasd_lab.training.advice import kept_bytes
 from dasd_lab.training.recipes import scaled_stages
-from dasd_lab.training.stages import length_batches, set_trainable
+from dasd_lab.training.stages import set_trainable
 from dasd_lab.training.steps import open_stage, train_step
 
 USED = 150
@@ -76,27 +74,6 @@ def test_rows_cut_at_the_longest_caption(pair):
     assert set(g) == set(h)
     for name in g:
         close(h[name], g[name])
-
-
-def test_a_caption_has_the_same_values_in_any_batch(pair):
-    method = pair[1].train()
-    b = batch(method)
-    together = method.training_features(b)
-    for some in ([0, 2], [1], [3]):
-        own = dict(
-            b,
-            ids=b["ids"][some],
-            end_index=b["end_index"][some],
-            source_features=b["source_features"][some],
-            longest=int(b["end_index"][some].max()) + 1,
-        )
-        for k, v in method.training_features(own).items():
-            close(v, together[k][some])
-    lengths = bench_train.caption_lengths(np.random.default_rng(0), 512)
-    passes = [length_batches(lengths, 16, np.random.default_rng(1), bucket) for bucket in (1, 32)]
-    assert all(sorted(p.ravel()) == list(range(512)) for p in passes)  # the same captions, in other batches
-    waste = [float((lengths[p].max(1) * 16).sum() / lengths.sum()) for p in passes]
-    assert waste[1] < 1.1 < 1.4 < waste[0]
 
 
 def test_the_first_block_of_both_readings_is_run_once(pair, monkeypatch):
@@ -170,73 +147,13 @@ def called(module, monkeypatch, *words):
     return module.main()
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_a_step_runs(monkeypatch, capsys, tmp_path):
     threads = torch.get_num_threads()
     called(bench_train, monkeypatch, "--tiny", "--rounds", "2", "--json", str(tmp_path / "a.json"))
     torch.set_num_threads(threads)
     assert [r["row"] for r in json.loads((tmp_path / "a.json").read_text())["rows"]][-2:] == ["lab", "length"]
     assert "plain" in capsys.readouterr().out
-
-
-def test_the_benchmark_of_a_gpu_runs_without_one(monkeypatch, capsys, tmp_path):
-    if not torch.cuda.is_available():
-        assert called(bench_gpu, monkeypatch) == 2 and "python tools/bench/gpu.py" in capsys.readouterr().err
-    assert (
-        called(
-            bench_gpu,
-            monkeypatch,
-            "--device",
-            "cpu",
-            "--tiny",
-            "--workers",
-            "0",
-            "--modes",
-            "bf16, few shapes",
-            "--json",
-            str(tmp_path / "a.json"),
-        )
-        == 0
-    )
-    found = json.loads((tmp_path / "a.json").read_text())
-    assert not [r for s in found["stages"] for r in s["modes"] if "failed" in r], found
-    assert [(r["mode"], r["plain"]) for r in found["summary"]] == [
-        ("bf16, few shapes", "float32"),
-        ("bf16, few shapes", "bf16"),
-    ]
-    assert {s["schedule_steps"] for s in found["stages"]} == {45_000, 6_000}
-
-
-def test_the_benchmark_of_costs_runs(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(bench_costs, "Point", replace_defaults(bench_costs.Point))
-    threads = torch.get_num_threads()
-    called(
-        bench_costs,
-        monkeypatch,
-        "--tiny",
-        "--rounds",
-        "2",
-        "--axis",
-        "length",
-        "batch",
-        "--json",
-        str(tmp_path / "a.json"),
-    )
-    torch.set_num_threads(threads)
-    found = json.loads((tmp_path / "a.json").read_text())
-    assert [r["value"] for r in found["axes"]["length"]] == [8, 18] and found["axes"]["batch"][1]["memory"][
-        "batch"
-    ] > found["axes"]["batch"][0]["memory"]["batch"]
-
-
-def replace_defaults(point):
-    "The reference point on the smallest tower"
-    from dataclasses import dataclass
-
-    @dataclass(frozen=True)
-    class Small(point):
-        tower: str = next(iter(bench_costs.TOWERS))
-
-    return Small
 
 
 @pytest.mark.parametrize("preset", ["dasd.pictograms", "leccr.pictograms"])

@@ -11,7 +11,6 @@ import torch
 from PIL import Image, ImageColor
 from test_shown_queries import IMAGES, ROW, of_world
 
-from dasd_lab.base.contracts import LabError
 from dasd_lab.base.storage import read_tensors
 from dasd_lab.commands.cli import main
 from dasd_lab.corpora.catalog import FolderCorpus, load_corpus
@@ -113,29 +112,6 @@ def test_commands_describe_by_words(tmp_path, capsys):
         assert main([*search, *captioner]) == 0
         out, err = capsys.readouterr()
         assert "green" in out and "reads descriptions" not in err
-    for run, reason in (("photographs", "reads no descriptions"), ("pictograms/leccr", "describe images with a")):
-        of_other_run = [run if word == "photographs/leccr" else word for word in search]
-        assert main([*of_other_run, "--captioner", "words"]) == 1
-        assert reason in capsys.readouterr().err
-    new = ["gallery", "import", str(tmp_path / "train"), "--gallery", str(tmp_path / "gallery")]
-    assert main([*new, "--run", "photographs", "--captioner", "words"]) == 1
-    assert "reads no descriptions" in capsys.readouterr().err
-    assert not (tmp_path / "gallery").exists()
-
-
-def test_slots_need_the_model_beside_them(tmp_path):
-    for part in ("backbone", "leccr", "words"):
-        (tmp_path / part).symlink_to(FOLDER / part)
-    with pytest.raises(LabError, match="method beside leccr"):
-        load_run(tmp_path / "leccr")
-    (tmp_path / "method").symlink_to(FOLDER / "smalr")
-    with pytest.raises(LabError, match="another .*method than .*leccr was trained with"):
-        load_run(tmp_path / "leccr")
-    (tmp_path / "method").unlink()
-    (tmp_path / "method").symlink_to(FOLDER / "method")
-    (tmp_path / "words").unlink()
-    with pytest.raises(LabError, match="words beside leccr"):
-        load_run(tmp_path / "leccr")
 
 
 def test_the_card_says_what_it_was_trained_on(card):
@@ -183,9 +159,3 @@ def test_the_first_row_of_a_shown_query_is_right(query, gallery, english):
     said = [[bool(re.search(rf"(?i)\b(?:{words})", text)) for words in IMAGES[query.text]] for text in row]
     assert all(said[0]), (query.text, row[0])
     assert sum(map(any, said)) >= ROW / 2, (query.text, row)
-
-
-def test_noise_is_searched_without_a_corpus(method):
-    "Encoding needs neither corpus nor hub"
-    noise = np.random.default_rng(0).integers(0, 256, (300, 200, 3), np.uint8)
-    assert method.backbone.encode_pictures([noise]).shape == (1, method.embed_dim)

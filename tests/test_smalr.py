@@ -1,7 +1,5 @@
 "SMALR on a small grammar with planted translations: latent stages, dropped entries, saving, resuming, guards"
 
-import json
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -158,21 +156,6 @@ PRE = [
     Stage("words_warm_up", (NEAR,), ("words.latent.projections",), 90, 24, 1e-2, warmup=0.01),
     Stage("latent_words", (NEAR,), ("words.latent.projections", "words.latent.entries"), 40, 24, 3e-3, warmup=0.01),
 ]
-MAIN = Stage(
-    "scaling",
-    (
-        Term("image_sentence"),
-        Term("masked_language", 1e-4),
-        Term("language_adversary", 1e-6),
-        Term("neighbourhood", 0.05),
-        Term("embed_reg", 5e-7),
-    ),
-    ("words", "sentences", "image", "masked", "classifier"),
-    60,
-    24,
-    3e-3,
-    warmup=0.01,
-)
 
 
 def pretrain(method, stages=PRE):
@@ -289,57 +272,3 @@ def test_saved_and_loaded_in_every_phase(phase, method, trained_words, smalr, ba
         method.encode_captions(["a red dog"], "en"),
     )
     assert close > 0.999
-
-
-def test_a_stopped_run_goes_on_to_the_same_bits(trained_words, smalr, backbone, tmp_path):
-    "In the stage whose weights have other shapes than a fresh method's"
-    method, log = trained_words
-    method.prepare(MAIN.name, log)
-    start = {k: v.clone() for k, v in own_state(method).items()}
-
-    def fresh():
-        made = smalr.SMALR(method.config, backbone, method.tokenizer)
-        made.make_room({k: v.shape for k, v in start.items()})
-        made.load_state_dict(made.state_dict() | start)
-        return made
-
-    stage = replace(MAIN, steps=8)
-    whole = fresh()
-    torch.manual_seed(5)
-    fit(whole, [stage], batches(whole), keeping=Keeping(), progress=False)
-
-    def stops(m):
-        def of(stage):
-            make = batches(m)(stage)
-
-            def one(step):
-                if step == 5:
-                    raise KeyboardInterrupt
-                return make(step)
-
-            return one
-
-        return of
-
-    half = fresh()
-    torch.manual_seed(5)
-    with pytest.raises(KeyboardInterrupt):
-        fit(half, [stage], stops(half), tmp_path, keeping=Keeping(2), progress=False)
-    again = smalr.SMALR(method.config, backbone, method.tokenizer)  # knows nothing of what was frozen
-    fit(again, [stage], batches(again), tmp_path, keeping=Keeping(2), progress=False)
-    for k, v in own_state(whole).items():
-        assert torch.equal(v, own_state(again)[k]), k
-
-
-def test_a_vocabulary_of_another_tokenizer_is_refused(method, tmp_path, backbone):
-    save_method(method, tmp_path / "m")
-    path = tmp_path / "m" / "tokenizer.json"
-    said = json.loads(path.read_text(encoding="utf-8"))
-    said["languages"][1]["tokenizer"] = "of another make"
-    other = tmp_path / "tokenizer.json"
-    other.write_text(json.dumps(said), encoding="utf-8")
-    with pytest.raises(LabError, match="of another make"):
-        type(method).tokenizer_class.load(other)
-    with pytest.raises(LabError, match="changed"):
-        path.write_text(json.dumps(said), encoding="utf-8")
-        load_method(tmp_path / "m", backbone)

@@ -8,14 +8,12 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import threading
 import time
 from pathlib import Path
 
 import pytest
 from squares import SOURCE, TINY, Squares
-from test_processes import PROCESSES, launch
+from test_processes import PROCESSES
 
 from dasd_lab.base.contracts import LabError
 from dasd_lab.training.checkpoints import checkpoints
@@ -111,57 +109,3 @@ def test_killed_at_random_points(straight, tmp_path):
     assert KILLS < 20 or inside >= 1
     same_bits(run, out)
     assert not list(out.glob("checkpoints")) and json.loads((out / "run.json").read_text())["attempts"]
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    "A real file system of a few hundred kilobytes"
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1500k", "tmpfs", str(place)]
-    if subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("mounting a small disk is not permitted here")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=False, capture_output=True)
-
-
-def test_a_disk_that_fills_up_and_is_enlarged(straight, small_disk):
-    run, backbone, _ = straight
-    out = small_disk / "run"
-    p = started(out, backbone, 20)
-    while not checkpoints(out) and p.is_alive():
-        time.sleep(0.005)
-    (small_disk / "filler").write_bytes(b"x" * 1000)  # another file takes the remaining space
-    try:
-        with open(small_disk / "filler", "ab") as f:
-            while True:
-                f.write(b"x" * 4096)
-                f.flush()
-    except OSError:
-        pass
-    p.join()
-    assert p.exitcode == 1, "the run has to report that it cannot continue"
-    kept = checkpoints(out)
-    assert "could not be written" in (small_disk.parent / "error.txt").read_text()
-    assert kept and not (out / "card.json").exists() and not (out / "method").exists()
-    subprocess.run(["mount", "-o", "remount,size=40m", str(small_disk)], check=True)
-    p = started(out, backbone, 20)
-    p.join()
-    assert p.exitcode == 0
-    same_bits(run, out)
-
-
-@pytest.mark.skipif(KILLS < 20, reason="only in make soak: a process of two that dies")
-def test_one_process_of_two_dies(straight, tmp_path):
-    _, backbone, _ = straight
-    done = []
-    t = threading.Thread(target=lambda: done.append(launch(tmp_path / "two", 2, backbone=str(backbone))))
-    t.start()
-    until = time.monotonic() + 120
-    while not checkpoints(tmp_path / "two") and time.monotonic() < until:
-        time.sleep(0.01)
-    found = subprocess.run(["pgrep", "-f", f"launched.py {tmp_path}/two"], check=True, capture_output=True, text=True)
-    os.kill(max(map(int, found.stdout.split())), signal.SIGKILL)
-    t.join()
-    assert done[0].returncode != 0 and not (tmp_path / "two/card.json").exists()
-    assert launch(tmp_path / "two", 2, backbone=str(backbone)).returncode == 0 and (tmp_path / "two/card.json").exists()

@@ -6,13 +6,11 @@ import ast
 import re
 import subprocess
 import sys
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LONGEST = 50  # lines of a function
-POSITIONAL = 8  # parameters that may be given by position
 IN_PACKAGE = ("D101", "D103", "F401", "F811", "F821", "F841", "B023")  # a notebook's tests hide what its module lacks
 PUBLIC = (
     "_asdict",
@@ -40,19 +38,6 @@ def too_long(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
                 yield node.lineno, f"{node.name} has {lines} lines; at most {LONGEST}. Give its parts names."
 
 
-def too_many_parameters(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
-    "Functions with more than `POSITIONAL` parameters that may be given by position"
-    for node in nodes:
-        if isinstance(node, Function):
-            names = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
-            n = len(names) - (names[:1] in (["self"], ["cls"]))
-            if n > POSITIONAL:
-                yield (
-                    node.lineno,
-                    f"{node.name} has {n} positional parameters; at most {POSITIONAL}. Put * before the rest.",
-                )
-
-
 def defined_names(nodes: list[ast.AST]) -> set[str]:
     "Names that a file defines, at any depth"
     names = set()
@@ -73,30 +58,14 @@ def is_of_torch(node: ast.AST) -> bool:
 
 def private_reads(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
     "Private names of other modules"
-    defined = defined_names(nodes)
+    known = defined_names(nodes).union(PUBLIC)
     for node in nodes:
-        if isinstance(node, ast.Attribute):
+        names = [a.name for a in node.names] if isinstance(node, ast.ImportFrom) else []
+        if isinstance(node, ast.Attribute) and not is_of_torch(node):
             names = [node.attr]
-        elif isinstance(node, ast.ImportFrom):
-            names = [a.name for a in node.names]
-        else:
-            continue
         for name in names:
-            private = name.startswith("_") and not name.startswith("__")
-            if private and name not in defined and name not in PUBLIC and not is_of_torch(node):
+            if name.startswith("_") and not name.startswith("__") and name not in known:
                 yield node.lineno, f"{name} belongs to another module. Make it public there, or do without it."
-
-
-def shared_class_names(parsed: dict[Path, list[ast.AST]]) -> Iterator[tuple[Path, int, str]]:
-    "Classes of one name in several modules"
-    found = defaultdict(list)
-    for path, nodes in parsed.items():
-        for node in nodes[0].body:
-            if isinstance(node, ast.ClassDef):
-                found[node.name].append((path, node.lineno))
-    for name, where in found.items():
-        for path, line in where[1:]:
-            yield path, line, f"another class {name} is in {where[0][0]}. Give one of them a name of its own."
 
 
 def unpinned_actions(workflow: str) -> Iterator[tuple[int, str]]:
@@ -118,16 +87,11 @@ def files(names: list[str]) -> list[Path]:
 def main(names: list[str]) -> int:
     "Print what is found; 1 where there is anything"
     parsed = {p: nodes_of((ROOT / p).read_text(encoding="utf-8")) for p in files(names)}
-    package = {p: nodes for p, nodes in parsed.items() if p.parts[0] == "dasd_lab"}
-    found = []
-    for path, nodes in parsed.items():
-        found += [(path, *f) for f in (*too_long(nodes), *too_many_parameters(nodes))]
-    for path, nodes in package.items():
-        found += [(path, *f) for f in private_reads(nodes)]
-    found += shared_class_names(package)
-    if not names:
-        for path in sorted((ROOT / ".github/workflows").glob("*.y*ml")):
-            found += [(path.relative_to(ROOT), *f) for f in unpinned_actions(path.read_text(encoding="utf-8"))]
+    package = [p for p in parsed if p.parts[0] == "dasd_lab"]
+    found = [(path, *f) for path, nodes in parsed.items() for f in too_long(nodes)]
+    found += [(path, *f) for path in package for f in private_reads(parsed[path])]
+    workflows = [] if names else sorted((ROOT / ".github/workflows").glob("*.y*ml"))
+    found += [(path, *f) for path in workflows for f in unpinned_actions(path.read_text(encoding="utf-8"))]
     for path, line, what in sorted(found):
         print(f"{path}:{line}: {what}")
     ruff = [Path(sys.executable).parent / "ruff", "check", "-q", "--output-format", "concise", "--no-force-exclude"]

@@ -173,7 +173,7 @@ def encode_shards(
         refuse_faults(faults, folder / f"unreadable-{rank}of{world_size}.tsv")
     return Encoded(written, kept, finish_store(folder))
 
-
+# %% ../../nbs/03_backbone/2_features/40_encoding.ipynb #1e1e7cb1
 def _to_store(
     found: Mapping[str, Tensor], plan: StorePlan, shard: Shard, items: Items, left_out: Sequence[str]
 ) -> dict[str, Tensor]:
@@ -188,12 +188,11 @@ def refuse_faults(
     path: Path,  # list to write
 ) -> None:
     "Report all unreadable visuals"
+    lines = [f"{name}\t{message}\n" for name, message in faults.items()]
     with whole_file(path) as f:
-        lines = [f"{name}\t{message}\n" for name, message in faults.items()]
         f.write_text("".join(lines), encoding="utf-8", errors="surrogatepass")
-    first, message = next(iter(faults.items()))
     raise LabError(
-        f"{len(faults):,} visuals that cannot be read, such as {first} ({message})",
+        f"{len(faults):,} visuals that cannot be read, such as {lines[0].strip()}",
         "readable visuals",
         f"All other shards are written. Repair the visuals in {path} and run the same command again, "
         f"or continue without them: --leave-out {path}",

@@ -120,7 +120,7 @@ def frozen_features(
         encode_shards(backbone, corpus, split, folder, progress=progress, **options)
     return stored_features(folder)
 
-
+# %% ../../nbs/03_backbone/2_features/50_features.ipynb #49a14fe2
 def _features_in_memory(
     backbone: Backbone, corpus: Corpus, split: str, progress: Callable | None, reads: Sequence[str]
 ) -> FrozenFeatures:

@@ -6,7 +6,9 @@
 __all__ = ['XLM_R', 'MBERT', 'MT5', 'XM3600', 'TowerLanguages', 'tower_languages', 'card_languages', 'start_token']
 
 # %% ../../nbs/03_backbone/1_towers/45_languages.ipynb #a283d128
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,63 +66,43 @@ _OF_WEB = TowerLanguages(
 )
 _CHINESE = TowerLanguages(("zh",), "a Chinese text tower")
 _UNKNOWN = TowerLanguages(("en",), "nothing is known of its languages; English is assumed")
-# part of the name of a pretrained text encoder → its languages
-_ENCODERS = {"nllb": _OF_NLLB, "xlm-roberta": _OF_XLM_R, "mt5": _OF_MT5, "bert-base-multilingual": _OF_MBERT}
-# part of the name of a tokenizer, of a text tower that was trained with its images alone
-_TOKENIZERS = ("siglip2", "i18n", "xlm-v", "mt5")
-_MBERT_VOCABULARIES = (119_547, 105_879)  # cased, uncased
-_SIGLIP_VOCABULARIES = (256_000, 250_000)  # SigLIP 2, multilingual SigLIP
 
 
-def _of_open_clip(text: Mapping[str, Any]) -> TowerLanguages:
-    "Languages of a text tower of open_clip, from its `text_cfg`"
-    encoder = (text.get("hf_model_name") or "").lower()
-    tokenizer = (text.get("hf_tokenizer_name") or "").lower()
-    if encoder:
-        return next((languages for part, languages in _ENCODERS.items() if part in encoder), _ENGLISH)
-    if any(part in tokenizer for part in _TOKENIZERS):
-        return _OF_WEB
-    return _ENGLISH
+# description of a text tower → its languages: 'encoder', 'tokenizer' (of a tower that was trained with its images
+# alone) or 'towers', with names, and the size of the vocabulary
+_READS = {
+    "encoder .*nllb": _OF_NLLB,
+    "encoder .*xlm-roberta": _OF_XLM_R,
+    "encoder .*mt5": _OF_MT5,
+    # cased, uncased
+    r"encoder .*bert-base-multilingual|encoder \w*bert (119547|105879)": _OF_MBERT,
+    # SigLIP 2, multilingual SigLIP
+    "tokenizer .*(siglip2|i18n|xlm-v|mt5)|towers siglip (256000|250000)": _OF_WEB,
+    "towers chinese_clip": _CHINESE,
+    "tokenizer|towers (clip|siglip)|encoder .*(bert|mpnet|electra)": _ENGLISH,
+}
 
 
-def _of_encoder(config: Mapping[str, Any]) -> TowerLanguages:
-    "Languages of an encoder of transformers, from its config.json"
-    kind = config.get("model_type", "")
-    if kind.startswith("xlm-roberta"):
-        return _OF_XLM_R
-    if kind == "mt5":
-        return _OF_MT5
-    if kind.endswith("bert") and config.get("vocab_size") in _MBERT_VOCABULARIES:
-        return _OF_MBERT
-    if kind in ("bert", "distilbert", "roberta", "mpnet", "modernbert", "electra", "albert"):
-        return _ENGLISH
-    return _UNKNOWN
+def _described(kind: str, config: Mapping[str, Any]) -> str:
+    "A description of a text tower for `_READS`"
+    if kind.startswith("open_clip"):
+        names = config.get("text_cfg") or {}
+        encoder = names.get("hf_model_name")
+        return f"encoder {encoder}" if encoder else f"tokenizer {names.get('hf_tokenizer_name')}"
+    model = config.get("model") or config.get("text") or {}
+    vocabulary = (model.get("text_config") or model).get("vocab_size")
+    part = dict(transformers="towers", dual_stream="encoder").get(kind)
+    return f"{part} {model.get('model_type')} {vocabulary}"
 
-
-def _of_two_towers(model: Mapping[str, Any]) -> TowerLanguages:
-    "Languages of a two-tower model of transformers, from its config.json"
-    kind = model.get("model_type", "")
-    if kind == "chinese_clip":
-        return _CHINESE
-    vocab_size = (model.get("text_config") or {}).get("vocab_size")
-    if kind == "siglip" and vocab_size in _SIGLIP_VOCABULARIES:
-        return _OF_WEB
-    return _ENGLISH if kind in ("clip", "siglip") else _UNKNOWN
-
-
+# %% ../../nbs/03_backbone/1_towers/45_languages.ipynb #0bd4c7bb
 def tower_languages(
-    kind: str,  # of the backbone, see `backbone.towers.register_kind`
+    kind: str,  # of the backbone, see `backbone.towers.KINDS`
     config: Mapping[str, Any],  # configuration of that kind
 ) -> TowerLanguages:
     "The languages that a text tower reads, as far as its configuration tells"
     with opening(f"the configuration of a backbone of kind {kind}", "that of its towers", "Restore its folder."):
-        if kind.startswith("open_clip"):
-            return _of_open_clip(config.get("text_cfg") or {})
-        if kind == "transformers":
-            return _of_two_towers(config.get("model") or {})
-        if kind == "dual_stream":
-            return _of_encoder(config.get("text") or {})
-    return _UNKNOWN
+        described = _described(kind, config).lower()
+    return next((languages for pattern, languages in _READS.items() if re.match(pattern, described)), _UNKNOWN)
 
 # %% ../../nbs/03_backbone/1_towers/45_languages.ipynb #a0f1cbd9
 def card_languages(
@@ -129,25 +111,16 @@ def card_languages(
     "The languages that the card of a model lists"
     from huggingface_hub import metadata_load
 
-    card = Path(folder) / "README.md"
-    if not card.is_file():
-        return None
     try:
-        listed = (metadata_load(card) or {}).get("language") or []
-    except Exception:  # a header that is no YAML: as if it listed nothing
+        listed = (metadata_load(Path(folder) / "README.md") or {})["language"]
+    except Exception:  # no card, none listed, or a header that is no YAML
         return None
     codes = []
-    for name in listed if isinstance(listed, list) else [listed]:
-        if not isinstance(name, str):
-            continue  # such as `no`, which YAML reads as false
-        try:
-            codes.append(language_code(name))
-        except LabError:
-            continue  # such as 'multilingual'
-    if not codes:
-        return None
-    codes = sorted(dict.fromkeys(codes), key=lambda code: code != "en")
-    return TowerLanguages(tuple(codes), "listed on its card")
+    for name in [listed] if isinstance(listed, str) else listed:
+        with suppress(LabError):  # 'multilingual', or `no`, which YAML reads as false
+            codes.append(language_code(str(name)))
+    ordered = sorted(dict.fromkeys(codes), key=lambda code: code != "en")
+    return TowerLanguages(tuple(ordered), "listed on its card") if codes else None
 
 # %% ../../nbs/03_backbone/1_towers/45_languages.ipynb #ec0af893
 def start_token(

@@ -78,7 +78,7 @@ class NamedWords(FeatureCaptioner):
             write_tensors(dict(means=self.means, deviations=self.deviations), f / "model.safetensors")
             seal(f, kind="words", backbone=fingerprint(self.backbone), most=self.most, **facts)
 
-
+# %% ../../nbs/03_backbone/2_features/65_named_words.ipynb #f9caf51b
 class WordsManifest(Manifest):
     "The manifest of `NamedWords`"
 

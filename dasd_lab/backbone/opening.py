@@ -12,8 +12,8 @@ from .languages import TowerLanguages, tower_languages
 from .open_clip import open_clip_backbone, registry_config
 from .towers import Backbone, load_backbone
 from .transformers import folder_json, transformers_backbone
-from .weights import CATALOGUE, Weights, catalogued, find_weights, two_towers
-from ..base.contracts import LabError, expect
+from .weights import CATALOGUE, catalogued, find_weights, two_towers
+from ..base.contracts import expect
 
 # %% ../../nbs/03_backbone/1_towers/85_opening.ipynb #192872a0
 def catalogue_languages(
@@ -27,48 +27,24 @@ def catalogue_languages(
     return tower_languages("open_clip", registry_config(opens))
 
 
-def _of_catalogue(weights: Weights) -> Backbone:
-    "A model of the catalogue that has been imported"
-    expect(
-        weights.opens,
-        f"{weights.name} ({weights.what}) as a backbone",
-        f"a model with a text and an image tower, one of {two_towers()}",
-        "Choose one of them.",
-    )
-    folder = find_weights(weights.name)
-    if weights.opens == "transformers":
-        return transformers_backbone(folder)
-    return open_clip_backbone(weights.opens, folder)
-
-
-def _of_model(folder: Path) -> Backbone:
-    "A folder with a config.json: published by this package, or a model of transformers"
-    config = folder_json(folder, "config.json")
-    if config.get("library_name") != "dasd_lab":
-        return transformers_backbone(folder)
-    published = (config.get("backbone") or {}).get("published")
-    if published and not (folder / "backbone").is_dir():
-        return _of_catalogue(catalogued(published["pretrained"]))
-    return load_backbone(folder / "backbone")
-
-
 def open_backbone(
     name: str | Path,  # name of the catalogue; or folder of a backbone, a run, or a published model
 ) -> Backbone:
     "Open a frozen backbone; a folder may be in this package's, open_clip's or transformers' layout"
     folder = Path(name).expanduser()
     if not folder.is_dir():
-        if str(name) in CATALOGUE:
-            return _of_catalogue(CATALOGUE[str(name)])
-        raise LabError(
-            f"no backbone {str(name)!r}",
-            f"a folder, or one of {two_towers()}",
-            "See `dasd-lab weights`; `dasd-lab weights get NAME` fetches one.",
-        )
+        weights = CATALOGUE.get(str(name))
+        kinds = f"a folder, or a model with a text and an image tower, one of {two_towers()}"
+        step = "See `dasd-lab weights`; `dasd-lab weights get NAME` fetches one."
+        expect(weights is not None and weights.opens, f"no backbone {str(name)!r}", kinds, step)
+        folder = find_weights(str(name))
+        opens = catalogued(str(name)).opens
+        return transformers_backbone(folder) if opens == "transformers" else open_clip_backbone(opens, folder)
     if (folder / "open_clip_config.json").is_file():
         return open_clip_backbone(folder)
-    if (folder / "config.json").is_file():
-        return _of_model(folder)
-    if (folder / "backbone").is_dir():
-        return load_backbone(folder / "backbone")
-    return load_backbone(folder)
+    own = folder / "backbone" if (folder / "backbone").is_dir() else folder
+    config = folder_json(folder, "config.json", False)
+    if config and config.get("library_name") != "dasd_lab":
+        return transformers_backbone(folder)
+    published = (config.get("backbone") or {}).get("published")  # towers that a published model refers to
+    return open_backbone(published["pretrained"]) if published and own == folder else load_backbone(own)

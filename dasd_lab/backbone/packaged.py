@@ -38,7 +38,7 @@ def _efficientnet(number: int, file: str, checksum: str) -> PackagedWeights:
         "Apache-2.0",
     )
 
-
+# %% ../../nbs/03_backbone/1_towers/46_packaged.ipynb #08ef5b2e
 PACKAGED = {
     weights.name: weights
     for weights in (
@@ -84,13 +84,11 @@ def packaged_file(
     known = [place for place in package.files if file in ("", Path(place).name)]
     expect(known, f"the file {file!r} of {name}", f"one of {sorted(package.files)}", "Correct the name.")
     spec = find_spec(package.module)
-    folders = list(spec.submodule_search_locations or []) if spec else []
-    found = [Path(folder) / known[0] for folder in folders if (Path(folder) / known[0]).is_file()]
-    if not found and package.extra:
+    if spec is None and package.extra:
         raise MissingPackage(name, package.extra)
-    expect(found, f"no package {name}", package.what, f"Install it: pip install {name}")
-    digest = package.files[known[0]]
-    given = f"{found[0]} with another checksum than {digest[:12]}…"
+    expect(spec, f"no package {name}", package.what, f"Install it: pip install {name}")
+    path = Path((spec.submodule_search_locations or [""])[0]) / known[0]  # type: ignore[union-attr]
     again = f"Install it again: pip install --force-reinstall {name}"
-    expect(sha256(found[0]) == digest, given, f"the file of {name} as published", again)
-    return found[0]
+    intact = path.is_file() and sha256(path) == package.files[known[0]]
+    expect(intact, f"{path} with another checksum", f"the file of {name} as published", again)
+    return path

@@ -6,15 +6,15 @@
 __all__ = ['place_tokens', 'n_places', 'encode_places', 'pixel_columns', 'picture_columns', 'joined']
 
 # %% ../../nbs/03_backbone/2_features/10_patches.ipynb #2cb4a3f7
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from .heads import GridHead
 from .text_towers import attention, computing
@@ -74,7 +74,7 @@ def _region_reader(clip: Any) -> Callable[[Tensor], tuple[Tensor, Tensor]] | Non
     model = getattr(clip, "model", None)
     return partial(_hub, model) if hasattr(model, "visual_projection") else None
 
-
+# %% ../../nbs/03_backbone/2_features/10_patches.ipynb #1ce55ad0
 def place_tokens(
     backbone: Backbone,  # frozen
     pixels: Tensor,  # [N, 3, size, size] from `Backbone.pixels`
@@ -96,18 +96,15 @@ def place_tokens(
         raise unsupported from e
 
 # %% ../../nbs/03_backbone/2_features/10_patches.ipynb #c622cc48
-_N_PLACES: WeakKeyDictionary[Backbone, int] = WeakKeyDictionary()  # computed once per backbone
-
-
 @torch.no_grad()
 def n_places(
     backbone: Backbone,  # frozen
 ) -> int:
     "Number of visual tokens per frame, including the whole image"
-    if backbone not in _N_PLACES:
+    if not hasattr(backbone, "n_places"):  # computed once
         black = np.zeros((backbone.image_size, backbone.image_size, 3), np.uint8)
-        _N_PLACES[backbone] = place_tokens(backbone, backbone.pixels([black])).shape[1]
-    return _N_PLACES[backbone]
+        backbone.n_places = place_tokens(backbone, backbone.pixels([black])).shape[1]
+    return backbone.n_places
 
 
 @torch.no_grad()
@@ -126,56 +123,50 @@ def encode_places(
     return tokens.flatten(1, 2), mask.repeat_interleave(tokens.shape[2], 1)
 
 
-def _full_mask(rows: Tensor) -> Tensor:
-    "A mask [N, V] for rows [N, V, E] without padding"
-    return torch.ones(rows.shape[:2], dtype=torch.bool)
+def _columns(
+    requested: Collection[str],  # keys of `contracts.COLUMNS`
+    frames: Tensor,  # [N, T, E] whole images
+    frame_mask: Tensor,  # [N, T]
+    tokens: Tensor | None = None,  # [N, V, E] visual tokens, if they are requested
+    mask: Tensor | None = None,  # [N, V]
+) -> dict[str, Tensor]:  # 'image_features', and the requested ones with their masks
+    "Named features of images"
+    present = frame_mask[..., None]
+    features = dict(image_features=(frames * present).sum(1) / present.sum(1).clamp(min=1))
+    if tokens is not None and mask is not None:
+        features |= dict(visual_tokens=tokens, visual_mask=mask)
+    if "frame_features" in requested:
+        features |= dict(frame_features=frames, frame_mask=frame_mask)
+    return features
 
-
+# %% ../../nbs/03_backbone/2_features/10_patches.ipynb #46acd55d
 def pixel_columns(
     backbone: Backbone,  # frozen
     pixels: Tensor,  # [N, 3, size, size] preprocessed images, one frame each
-    columns: Iterable[str],  # requested keys of `contracts.COLUMNS`
-) -> dict[str, Tensor]:  # 'image_features' and the requested ones
+    columns: Collection[str],  # requested keys of `contracts.COLUMNS`
+) -> dict[str, Tensor]:  # see `picture_columns`
     "Features of pixels, such as partially occluded images"
-    requested = set(columns)
-    features: dict[str, Tensor] = {}
-    if "visual_tokens" in requested:
-        tokens = place_tokens(backbone, pixels).float().cpu()
-        image = tokens[:, 0]
-        features |= dict(visual_tokens=tokens, visual_mask=_full_mask(tokens))
-    else:
-        image = backbone.encode_pixels(pixels).float().cpu()
-    if "frame_features" in requested:
-        frames = image[:, None]
-        features |= dict(frame_features=frames, frame_mask=_full_mask(frames))
-    return dict(image_features=image) | features
+    whole = torch.ones(len(pixels), 1, dtype=torch.bool)
+    if "visual_tokens" not in columns:
+        return _columns(columns, backbone.encode_pixels(pixels).float().cpu()[:, None], whole)
+    tokens = place_tokens(backbone, pixels).float().cpu()
+    return _columns(columns, tokens[:, :1], whole, tokens, whole.expand(tokens.shape[:2]))
 
 
 def picture_columns(
     backbone: Backbone,  # frozen
     pictures: Sequence,  # see `Backbone.encode_frames`
-    columns: Iterable[str],  # requested keys of `contracts.COLUMNS` besides 'image_features'
+    columns: Collection[str],  # requested keys of `contracts.COLUMNS` besides 'image_features'
     progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
 ) -> dict[str, Tensor]:  # 'image_features', and the requested ones with their masks
-    "Features of images and clips; image features are derived from the others where possible"
-    requested = set(columns)
-    features: dict[str, Tensor] = {}
-    if "visual_tokens" in requested:
+    "Features of images and clips"
+    if "visual_tokens" in columns:
         tokens, mask = encode_places(backbone, pictures, progress=progress)
-        features |= dict(visual_tokens=tokens, visual_mask=mask)
-    if "frame_features" in requested:
-        frames, mask = backbone.encode_frames(pictures, progress=progress)
-        features |= dict(frame_features=frames, frame_mask=mask)
-    if "visual_tokens" in features:
         per_frame = n_places(backbone)
-        rows = features["visual_tokens"][:, ::per_frame]
-        mask = features["visual_mask"][:, ::per_frame, None]
-    elif "frame_features" in features:
-        rows = features["frame_features"]
-        mask = features["frame_mask"][..., None]
-    else:
-        return dict(image_features=backbone.encode_pictures(pictures, progress=progress))
-    return dict(image_features=(rows * mask).sum(1) / mask.sum(1).clamp(min=1)) | features
+        return _columns(columns, tokens[:, ::per_frame], mask[:, ::per_frame], tokens, mask)
+    if "frame_features" in columns:
+        return _columns(columns, *backbone.encode_frames(pictures, progress=progress))
+    return dict(image_features=backbone.encode_pictures(pictures, progress=progress))
 
 
 def joined(
@@ -184,9 +175,4 @@ def joined(
     "Concatenate rows, padded with zeros to the longest"
     if parts[0].ndim < 2 or len({part.shape[1] for part in parts}) == 1:
         return torch.cat(list(parts))
-    longest = max(part.shape[1] for part in parts)
-    padded = []
-    for part in parts:
-        zeros = part.new_zeros(len(part), longest - part.shape[1], *part.shape[2:])
-        padded.append(torch.cat([part, zeros], 1))
-    return torch.cat(padded)
+    return pad_sequence([row for part in parts for row in part], batch_first=True)

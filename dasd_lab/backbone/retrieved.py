@@ -46,7 +46,7 @@ class FeatureCaptioner:
         visuals = Visuals([str(i) for i in range(len(batch))], lambda i: batch[i])
         return self.of_features(self.backbone.encode_pictures(visuals))
 
-
+# %% ../../nbs/03_backbone/2_features/60_retrieved.ipynb #451954cd
 class RetrievedCaptions(FeatureCaptioner):
     "Describes pictures by captions of similar training pictures; see `corpora.descriptions.Captioner`"
 

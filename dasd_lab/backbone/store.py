@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -39,15 +39,12 @@ class StoredRows:
         self.files = [load_file(path) for path in self.paths]  # memory maps
         self.starts = np.cumsum([0, *(len(file["rows"]) for file in self.files)])
         self.dtype = self.files[0]["rows"].dtype
+        self.shape = torch.Size((int(self.starts[-1]), *self.files[0]["rows"].shape[1:]))
         self._numbers = np.arange(self.starts[-1])
         self._bytes = [file["rows"].view(torch.uint8).numpy() for file in self.files]  # numpy takes single rows fast
 
     def __len__(self) -> int:
-        return len(self._numbers)
-
-    @property
-    def shape(self) -> torch.Size:
-        return torch.Size((len(self), *self.files[0]["rows"].shape[1:]))
+        return self.shape[0]
 
     def __getitem__(
         self,
@@ -96,8 +93,7 @@ def kept_rows(
     return rows
 
 # %% ../../nbs/03_backbone/2_features/30_store.ipynb #8a284929
-@dataclass(frozen=True)
-class Shard:
+class Shard(NamedTuple):
     "Rows that are encoded and written together"
 
     part: str  # image, source, frames or places
@@ -156,21 +152,15 @@ def agree(
 ) -> None:
     "Create a store in an empty folder, or raise if the folder has other content"
     folder = Path(folder)
-    file = folder / "plan.json"
-    if not file.is_file():
+    if not (folder / "plan.json").is_file():
         other = [path.name for path in folder.glob("[!.]*")]
         expect(not other, f"{folder} with {other[:1]} and no plan.json", "an empty folder", "Choose another folder.")
-        write_json(plain(plan), file)
-        return
-    ours = leaves(plain(plan))
-    theirs = leaves(plain(read_plan(folder)))
+        return write_json(plain(plan), folder / "plan.json")
+    ours, theirs = leaves(plain(plan)), leaves(plain(read_plan(folder)))
     different = [name for name in sorted(ours | theirs) if ours.get(name) != theirs.get(name)]
-    expect(
-        not different,
-        f"{folder}, a store of another {' and '.join(different)} ({'; '.join(str(theirs.get(n)) for n in different)})",
-        ", ".join(f"{name}={ours.get(name)}" for name in different),
-        "Choose another folder, or remove this one.",
-    )
+    given = f"a store of another {' and '.join(different)} ({'; '.join(str(theirs.get(n)) for n in different)})"
+    expected = ", ".join(f"{name}={ours.get(name)}" for name in different)
+    return expect(not different, f"{folder}, {given}", expected, "Choose another folder, or remove this one.")
 
 # %% ../../nbs/03_backbone/2_features/30_store.ipynb #034feec6
 def is_whole(

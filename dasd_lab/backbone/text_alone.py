@@ -19,7 +19,7 @@ from .heads import HeadConfig, PerceptronHead
 from .packaged import packaged_file
 from .text_encoders import EncoderText
 from .text_towers import TextTower, real_tokens
-from .towers import Backbone, BackboneManifest, listed_languages, saved_tokenizer, with_packaged
+from .towers import Backbone, BackboneManifest, saved_tensors, saved_towers, with_packaged
 from ..base.contracts import LabError
 from ..base.presets import opening, settings
 from ..base.storage import read_tensors, unseal
@@ -73,7 +73,7 @@ def encoder_layer(
 def _norm(tensors: Mapping[str, Tensor], prefix: str, eps: float = 1e-5) -> nn.LayerNorm:
     "A layer norm with a library's weights"
     norm = nn.LayerNorm(len(tensors[f"{prefix}weight"]), eps=eps)
-    norm.load_state_dict({kind: tensors[prefix + kind] for kind in ("weight", "bias")})
+    norm.load_state_dict(_below(prefix, tensors))
     return norm
 
 # %% ../../nbs/03_backbone/1_towers/72_text_alone.ipynb #e8540a17
@@ -156,46 +156,39 @@ def _dual_stream(config: Mapping, tensors: Mapping[str, Tensor]) -> tuple[TextAl
     "The text side of a dual stream"
     text = config["text"]
     usual = text.get("hidden_act") == "gelu" and text.get("position_embedding_type", "absolute") == "absolute"
-    if text.get("model_type") != "bert" or not usual or not config.get("heads") or config.get("embed_dim") is None:
+    if text.get("model_type") != "bert" or not usual or not config.get("heads"):
         return None
-    towers = bert_alone({name.removeprefix("text."): tensor for name, tensor in tensors.items()}, text)
-    head = towers.head = PerceptronHead(
-        text["hidden_size"], config["embed_dim"], settings(HeadConfig, config["heads"], "heads")
-    )
-    of_head = {name: tensor for name, tensor in tensors.items() if name.startswith("text_projection.")}
-    head.load_state_dict({name.removeprefix("text_projection."): tensor for name, tensor in of_head.items()})
-    reading, context = config.get("pooling", "mean"), config.get("context_length")
-    return towers, TextOfLayers(towers, reading, head, config["embed_dim"], context)
+    towers = bert_alone(_below("text.", tensors), text)
+    E = config["embed_dim"]
+    head = towers.head = PerceptronHead(text["hidden_size"], E, settings(HeadConfig, config["heads"], "heads"))
+    head.load_state_dict(_below("text_projection.", tensors))
+    return towers, TextOfLayers(towers, config.get("pooling", "mean"), head, E, config.get("context_length"))
+
+
+def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    "The tensors of a part, by their names in it"
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 _KINDS = dict(open_clip=_clip, dual_stream=_dual_stream)
 
 # %% ../../nbs/03_backbone/1_towers/72_text_alone.ipynb #c5e96331
-def _packaged_text(
-    config: Mapping,  # of a backbone
-) -> dict[str, Tensor]:  # tensor name → tensor
-    "Tensors of the text encoder as its package holds them"
-    package = (config.get("packages") or {}).get("text")
-    tensors = read_tensors(packaged_file(package)) if package else {}
-    return {f"text.{name.removeprefix('bert.')}": tensor for name, tensor in tensors.items()}
-
-
 def text_alone(
     folder: str | Path,  # of a backbone, written by `save_backbone`
 ) -> Backbone | None:  # None: its kind cannot be built here, or its manifest notes no fingerprint
     "The text tower of a saved backbone"
     manifest = unseal(folder, "backbone", schema=BackboneManifest)
-    kind, config = manifest.get("tower", "open_clip"), manifest["model_cfg"]
-    if kind not in _KINDS or "fingerprint" not in manifest:
+    config = manifest["model_cfg"]
+    build_text = _KINDS.get(manifest.get("tower", "open_clip"))
+    if build_text is None or "fingerprint" not in manifest:
         return None
     with opening(folder, "a backbone that `save_backbone` wrote"):
-        file = next(name for name in manifest["files"] if name.endswith(".safetensors"))
-        packages: Any = SimpleNamespace(packaged_state=lambda: _packaged_text(config))
-        built = _KINDS[kind](config, with_packaged(packages, read_tensors(Path(folder) / file)))
-        if built is None:
-            return None
-        clip, text = built
-        options = dict(text=text, kind=kind, languages=listed_languages(manifest), **manifest["preprocess_cfg"])
-        towers = Backbone(clip, saved_tokenizer(folder, manifest), config, manifest["name"], **options)
-    towers.noted_fingerprint = manifest["fingerprint"]
+        package = (config.get("packages") or {}).get("text")
+        packaged = read_tensors(packaged_file(package)) if package else {}
+        state = {f"text.{name.removeprefix('bert.')}": tensor for name, tensor in packaged.items()}
+        packages: Any = SimpleNamespace(packaged_state=lambda: state)
+        built = build_text(config, with_packaged(packages, saved_tensors(folder, manifest)))
+        towers = saved_towers(folder, manifest, *built) if built else None
+    if towers is not None:
+        towers.noted_fingerprint = manifest["fingerprint"]
     return towers

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from .text_towers import TextTower, at_end, real_tokens
-from ..base.contracts import LabError, expect
+from .text_towers import TextTower, real_tokens
+from ..base.contracts import expect
+from ..base.presets import opening
 
 if TYPE_CHECKING:
     import transformers
@@ -29,14 +30,8 @@ def encoder_config(
 
     kind = config.get("model_type", "")
     options = {k: v for k, v in config.items() if k not in _NOT_SETTINGS}
-    try:
+    with opening(f"an encoder of type {kind!r}", "one that transformers knows", "Pass its config.json."):
         return transformers.AutoConfig.for_model(kind, **options)
-    except Exception as e:
-        raise LabError(
-            f"an encoder of type {kind!r} ({str(e)[:120]})",
-            "a model_type that transformers knows, with its settings",
-            "Pass the whole config.json.",
-        ) from e
 
 
 def build_encoder(
@@ -87,7 +82,7 @@ class EncoderText(TextTower):
     "A text encoder of transformers with pooling and projection"
 
     encoder: Any  # of transformers
-    blocks: nn.ModuleList
+    blocks: Any  # an `nn.ModuleList`
 
     def __init__(
         self,
@@ -104,27 +99,19 @@ class EncoderText(TextTower):
         self.head = head or nn.Identity()
         self.causal = causal
         self.padding = padding
-        self.norm = _part(encoder, _NORMS)
-        blocks: Any = _part(encoder, _BLOCKS)
-        expect(
-            isinstance(blocks, nn.ModuleList),
-            f"a {type(encoder).__name__} without accessible blocks",
-            f"an encoder with one of {_BLOCKS}",
-            "Use another encoder, or write a TextTower for it.",
-        )
-        self.blocks = blocks
-        self.n_blocks = len(blocks)
+        self.norm = _part(encoder, _NORMS) or nn.Identity()
+        self.blocks = _part(encoder, _BLOCKS)
+        given = f"a {type(encoder).__name__} without accessible blocks"
+        known = f"an encoder with one of {_BLOCKS}"
+        expect(isinstance(self.blocks, nn.ModuleList), given, known, "Write a TextTower for it.")
+        self.n_blocks = len(self.blocks)
         self.embedding = encoder.get_input_embeddings()
         self.width = self.embedding.weight.shape[1]
         self.embed_dim = embed_dim or self.width
         limit = longest_context(encoder)
         self.context_length = context_length or limit or 512
-        expect(
-            not limit or self.context_length <= limit,
-            f"context_length={context_length}",
-            f"at most {limit}, the positions of a {type(encoder).__name__}",
-            "Pass a smaller one.",
-        )
+        fits = not limit or self.context_length <= limit
+        expect(fits, f"context_length={context_length}", f"at most {limit}, its positions", "Pass a smaller one.")
         self.whole_context = reading == "last" or (padding == "seen" and not causal)
 
     def start(self, token_vectors: Tensor, end_index: Tensor) -> Tensor:
@@ -171,22 +158,6 @@ class EncoderText(TextTower):
         "One layer of the encoder"
         output = self.blocks[i](tokens, **self._block_options(i, tokens, end_index))
         return output[0] if isinstance(output, tuple) else output
-
-    def pool(self, tokens: Tensor, end_index: Tensor) -> Tensor:
-        "The vector at the first token, the last position or the end token, or the mean of the real tokens"
-        if self.reading == "first":
-            return tokens[:, 0]
-        if self.reading == "last":
-            return tokens[:, -1]
-        if self.reading == "end":
-            return at_end(tokens, end_index)
-        weights = real_tokens(tokens, end_index)[..., None].to(tokens)
-        return (tokens * weights).sum(1) / weights.sum(1)
-
-    def read_out(self, tokens: Tensor, end_index: Tensor) -> Tensor:
-        "Final norm if there is one, pooling and projection"
-        normed = tokens if self.norm is None else self.norm(tokens)
-        return self.head(self.pool(normed, end_index))
 
     def encode_ids(self, ids: Tensor, end_index: Tensor) -> Tensor:
         "The encoder's last hidden state, pooled and projected"

@@ -11,18 +11,18 @@ import json
 import logging
 import os
 import tempfile
-import zlib
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ..base.contracts import LabError, expect
+from ..base.contracts import expect
 
 # %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #50ab9076
 SMALL_IMAGES = "residual_small_images"  # name of the image tower for timm
@@ -54,15 +54,13 @@ def build_clip(
 
     if config["vision_cfg"].get("timm_model_name") == SMALL_IMAGES:
         register_small_images()
-    text = json.dumps(config, sort_keys=True)
-    name = f"dasd_lab-{zlib.crc32(text.encode()):08x}"
-    with tempfile.TemporaryDirectory() as d:
-        (Path(d) / f"{name}.json").write_text(text)
-        open_clip.add_model_config(d)
     logging.disable(logging.WARNING)  # open_clip warns of random weights, which are intended
     try:
-        device = torch.get_default_device()  # meta where shapes alone are wanted
-        return open_clip.create_model(name, device=device, load_weights=False, pretrained_text=False)
+        with tempfile.TemporaryDirectory() as d:
+            (Path(d) / "open_clip_config.json").write_text(json.dumps(dict(model_cfg=config, preprocess_cfg={})))
+            device = torch.get_default_device()  # meta where shapes alone are wanted
+            options: dict[str, Any] = dict(device=device, load_weights=False, pretrained_text=False)
+            return open_clip.create_model(f"local-dir:{d}", **options)
     finally:
         logging.disable(logging.NOTSET)
 
@@ -81,9 +79,7 @@ def native_bf16(
     "Whether a device has instructions for products of bfloat16 matrices"
     if kind == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    if kind != "cpu":
-        return False
-    capabilities = torch.cpu.get_capabilities()
+    capabilities = torch.cpu.get_capabilities() if kind == "cpu" else {}
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
@@ -92,15 +88,10 @@ def in_bf16(
     precision: Literal["float32", "bf16", "auto"],  # 'auto': bfloat16 where the device has instructions for it
 ) -> bool:
     "Whether a precision computes in bfloat16; the environment variable DASD_LAB_PRECISION decides what 'auto' is"
-    if precision == "auto":
-        precision = cast(Any, os.environ.get("DASD_LAB_PRECISION", "auto"))
-    expect(
-        precision in ("float32", "bf16", "auto"),
-        f"the precision {precision!r}",
-        "float32, bf16 or auto",
-        "Correct DASD_LAB_PRECISION or the call.",
-    )
-    return precision == "bf16" or (precision == "auto" and native_bf16(device.type))
+    decided = os.environ.get("DASD_LAB_PRECISION", "auto") if precision == "auto" else precision
+    known = decided in ("float32", "bf16", "auto")
+    expect(known, f"the precision {decided!r}", "float32, bf16 or auto", "Correct DASD_LAB_PRECISION or the call.")
+    return decided == "bf16" or (decided == "auto" and native_bf16(device.type))
 
 
 def precision_used(
@@ -120,7 +111,7 @@ def computing(
 
 # %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #6ed36c29
 class TextTower:
-    "Interface of a frozen text tower that runs block by block"
+    "A frozen text tower that runs block by block; subclasses implement `start`, `block` and `encode_ids`"
 
     width: int  # D
     embed_dim: int  # E
@@ -128,6 +119,9 @@ class TextTower:
     context_length: int  # maximum caption length in tokens, including special tokens
     whole_context: bool = False  # rows must be padded to the full context
     embedding: nn.Embedding  # ids → the tower's own token vectors
+    reading: str = "end"  # pooled position: 'first', 'last', 'end' (the end token), or 'mean' of the real tokens
+    norm: Callable[[Tensor], Tensor]  # after the last block
+    head: Callable[[Tensor], Tensor]  # pooled vectors [B, D] → [B, E]
 
     def start(
         self,
@@ -146,29 +140,35 @@ class TextTower:
         "One frozen block under the tower's mask"
         raise NotImplementedError
 
-    def reads_alone(
-        self,
-        i: int,  # index of the block
-    ) -> bool:
-        "Whether `block_alone` supports this block"
-        return False
-
     def block_alone(
         self,
-        i: int,  # index of a block that `reads_alone` supports
+        i: int,  # index of a block
         tokens: Tensor,  # [B, L, D]
         end_index: Tensor,  # [B]
-    ) -> Tensor:  # [B, 1, D]
+    ) -> Tensor | None:  # [B, 1, D]; None: the tower computes whole blocks only
         "Output of a block at the pooled position only"
-        raise NotImplementedError
+        return None
+
+    def position(
+        self,
+        tokens: Tensor,  # [B, L, D]
+        end_index: Tensor,  # [B]
+    ) -> Tensor:  # [B]
+        "The pooled position of each caption"
+        if self.reading == "first":
+            return torch.zeros_like(end_index)
+        return torch.full_like(end_index, tokens.shape[1] - 1) if self.reading == "last" else end_index
 
     def pool(
         self,
         tokens: Tensor,  # [B, L, D] after any block
         end_index: Tensor,  # [B]
     ) -> Tensor:  # [B, D]
-        "The vector at the pooled position"
-        raise NotImplementedError
+        "The vector at the pooled position, or the mean of the real tokens"
+        if self.reading != "mean":
+            return at_end(tokens, self.position(tokens, end_index))
+        weights = real_tokens(tokens, end_index)[..., None].to(tokens)
+        return (tokens * weights).sum(1) / weights.sum(1)
 
     def read_out(
         self,
@@ -176,7 +176,7 @@ class TextTower:
         end_index: Tensor,  # [B]
     ) -> Tensor:  # [B, E]
         "Final norm, pooling and projection"
-        raise NotImplementedError
+        return self.head(self.pool(self.norm(tokens), end_index))
 
     def encode_ids(
         self,
@@ -192,20 +192,11 @@ class TextTower:
     ) -> Tensor:  # the same tensor
         "Reject rows of the wrong length or width"
         _, L, D = token_vectors.shape
-        context = self.context_length
-        expect(
-            self.width == D,
-            f"token vectors of width {D}",
-            f"{self.width}, the width of the text tower",
-            "Project them to its width.",
-        )
-        if context < L or (self.whole_context and context > L):
-            limit = "" if self.whole_context else "at most "
-            raise LabError(
-                f"captions of {L} tokens",
-                f"{limit}{context}, the context of the text tower",
-                "Let the tokenizer truncate and pad them: `pad_length` of the backbone.",
-            )
+        expected = f"{self.width}, the width of the text tower"
+        expect(self.width == D, f"token vectors of width {D}", expected, "Project them to its width.")
+        fits = self.context_length == L if self.whole_context else self.context_length >= L
+        expected = f"{'' if self.whole_context else 'at most '}{self.context_length}, the context of the text tower"
+        expect(fits, f"captions of {L} tokens", expected, "Let the tokenizer cut and pad them: `Backbone.pad_length`.")
         return token_vectors
 
 # %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #49015547
@@ -237,24 +228,19 @@ class ClipText(TextTower):
     ):
         self.clip = clip
         self.text = getattr(clip, "text", clip)
-        parts = ("positional_embedding", "ln_final", "transformer")
-        accessible = all(hasattr(self.text, part) for part in parts) and hasattr(self.text.transformer, "resblocks")
         expect(
-            accessible,
+            hasattr(self.text, "ln_final") and hasattr(self.text.transformer, "resblocks"),
             f"a {type(clip).__name__} whose text tower has no accessible blocks",
             "open_clip's own text transformer",
-            "Open other models with `open_transformers` or `open_dual_stream`.",
+            "Open other models with `transformers_backbone` or `dual_stream_backbone`.",
         )
         self.reading = "last" if self.appended else getattr(clip, "text_pool_type", None) or self.text.pool_type
-        expect(
-            self.reading != "none",
-            "a text tower with pool_type 'none'",
-            "one vector per caption",
-            "Choose a model that pools its tokens.",
-        )
         self.whole_context = self.appended or self.text.attn_mask is None or self.reading == "last"
+        self.norm = self.text.ln_final
         self.width = self.text.positional_embedding.shape[1]
-        self.embed_dim = self.width if self.projection is None else self.projection.shape[1]
+        projection = self.text.text_projection
+        matrix = projection.weight.T if isinstance(projection, nn.Linear) else projection
+        self.embed_dim = self.width if matrix is None else matrix.shape[1]
         self.context_length = self.text.context_length
         self.n_blocks = len(self.text.transformer.resblocks)
         self.embedding = self.text.token_embedding
@@ -263,12 +249,6 @@ class ClipText(TextTower):
     def appended(self) -> bool:
         "Whether the tower appends a class token"
         return getattr(self.text, "cls_emb", None) is not None
-
-    @property
-    def projection(self) -> Tensor | None:
-        "The text projection [D, E], if there is one"
-        projection = self.text.text_projection
-        return projection.weight.T if isinstance(projection, nn.Linear) else projection
 
     def start(self, token_vectors: Tensor, end_index: Tensor) -> Tensor:
         "Token vectors, a class token if the tower appends one, and positions"
@@ -293,24 +273,13 @@ class ClipText(TextTower):
         "One residual block"
         return self.text.transformer.resblocks[i](tokens, attn_mask=self.mask(tokens, end_index))
 
-    def reads_alone(self, i: int) -> bool:
-        "True for open_clip's standard block"
-        block = type(self.text.transformer.resblocks[i])
-        return (block.__module__, block.__name__) == ("open_clip.transformer", "ResidualAttentionBlock")
-
-    def _pooled_position(self, tokens: Tensor, end_index: Tensor) -> Tensor:
-        "Index [B] of the position that is pooled"
-        if self.reading == "first":
-            return torch.zeros_like(end_index)
-        if self.reading == "last":
-            return torch.full_like(end_index, tokens.shape[1] - 1)
-        return end_index
-
-    def block_alone(self, i: int, tokens: Tensor, end_index: Tensor) -> Tensor:
-        "One residual block with the keys and values of all positions and the query of one"
+    def block_alone(self, i: int, tokens: Tensor, end_index: Tensor) -> Tensor | None:
+        "One standard residual block with the keys and values of all positions and the query of one"
         block = self.text.transformer.resblocks[i]
+        if type(block).__name__ != "ResidualAttentionBlock":
+            return None
         mask = self.mask(tokens, end_index)
-        position = self._pooled_position(tokens, end_index)
+        position = self.position(tokens, end_index)
         if mask is not None:
             rows = position.repeat_interleave(block.attn.num_heads)
             mask = mask[rows] if mask.dim() == 2 else mask[torch.arange(len(rows), device=rows.device), rows]
@@ -320,25 +289,12 @@ class ClipText(TextTower):
         x = at_end(tokens, position)[:, None] + block.ls_1(block.attention(query, normed, normed, mask))
         return x + block.ls_2(block.mlp(block.ln_2(x)))
 
-    def pool(self, tokens: Tensor, end_index: Tensor) -> Tensor:
-        "The vector at the first position, the last, or the end token"
-        if self.reading == "first":
-            return tokens[:, 0]
-        if self.reading == "last":
-            return tokens[:, -1]
-        return at_end(tokens, end_index)
-
     def head(self, pooled: Tensor) -> Tensor:
-        "Layer norm and projection of vectors [B, D]"
-        normed = self.text.ln_final(pooled)
+        "Projection of vectors [B, D], if there is one"
         projection = self.text.text_projection
         if projection is None:
-            return normed
-        return projection(normed) if isinstance(projection, nn.Linear) else normed @ projection
-
-    def read_out(self, tokens: Tensor, end_index: Tensor) -> Tensor:
-        "Layer norm and projection of the pooled vector"
-        return self.head(self.pool(tokens, end_index))
+            return pooled
+        return projection(pooled) if isinstance(projection, nn.Linear) else pooled @ projection
 
     def encode_ids(self, ids: Tensor, end_index: Tensor) -> Tensor:
         "open_clip's `encode_text` on the full context"

@@ -18,8 +18,8 @@ import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from torch import Tensor, nn
 
-from ..base.contracts import LabError, expect
-from ..base.presets import read_json
+from ..base.contracts import expect
+from ..base.presets import opening, read_json
 from ..base.storage import whole_file, write_json
 
 # %% ../../nbs/03_backbone/1_towers/10_tokens.ipynb #7e341a52
@@ -143,23 +143,12 @@ class CaptionTokenizer:
     @classmethod
     def load(cls, path: str | Path, **names) -> "CaptionTokenizer":
         "Read a tokenizer and its table; names passed here override those of the table"
-        expect(Path(path).is_file(), f"no tokenizer {path}", "a tokenizer.json", "Check the path.")
-        beside = table_beside(path)
-        try:
+        with opening(path, "a tokenizer.json of the library `tokenizers`", "Restore the file."):
             tokenizer = Tokenizer.from_file(str(path))
-        except Exception as e:
-            raise LabError(
-                f"{path} is no tokenizer ({e})", "a tokenizer.json of the library `tokenizers`", "Restore the file."
-            ) from e
-        table = read_json(beside, dict, "the table beside a tokenizer", optional=True)
+        table = read_json(table_beside(path), dict, "the table beside a tokenizer", optional=True)
         size = tokenizer.get_vocab_size()
-        expected = table.pop("pieces", size)
-        expect(
-            expected == size,
-            f"{beside}, the table of a tokenizer with {expected:,} tokens",
-            f"one of {size:,}",
-            "Restore the two files together.",
-        )
+        given = f"{table_beside(path)}, the table of another tokenizer"
+        expect(table.pop("pieces", size) == size, given, f"one of {size:,} tokens", "Restore the two files together.")
         return cls(tokenizer, **(table | names))
 
 # %% ../../nbs/03_backbone/1_towers/10_tokens.ipynb #07bd7e55

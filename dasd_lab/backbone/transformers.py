@@ -11,29 +11,29 @@ __all__ = ['folder_json', 'folder_state', 'folder_tokenizer', 'HubTowers', 'HubT
 # %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #9b62fd39
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import timm
 import torch
 import torch.nn.functional as F
 import transformers
 from timm.data import resolve_data_config
+from timm.models import remap_state_dict
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from .heads import GridHead, HeadConfig, PerceptronHead
 from .languages import card_languages
-from .open_clip import FRAMES
+from .open_clip import FRAMES, frame_of
 from .packaged import packaged_file
 from .text_encoders import EncoderText, build_encoder, encoder_config
 from .text_towers import real_tokens
 from .tokens import CaptionTokenizer
-from .towers import Backbone, load_weights, register_kind, verified
-from ..base.contracts import LabError, expect
-from ..base.presets import read_json, settings
+from .towers import Backbone, load_weights, verified
+from ..base.contracts import expect
+from ..base.presets import opening, read_json, settings
 from ..base.storage import read_weights
 
 # %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #35607eaa
@@ -43,16 +43,8 @@ def folder_json(
     needed: bool = True,  # raise if the file is missing
 ) -> dict:
     "Content of a JSON file of a folder"
-    file = Path(folder) / name
-    if not file.is_file():
-        if not needed:
-            return {}
-        raise LabError(
-            f"{folder} without {name}",
-            "a folder with config.json, model.safetensors and tokenizer.json",
-            "Fetch the whole repository from the Hugging Face hub.",
-        )
-    return read_json(file, dict, "a configuration in JSON", "Fetch it again.")
+    layout = "a folder with config.json, model.safetensors and tokenizer.json"
+    return read_json(Path(folder) / name, dict, layout, "Fetch it again, the whole repository.", optional=not needed)
 
 
 def folder_state(
@@ -60,19 +52,12 @@ def folder_state(
 ) -> dict[str, Tensor]:
     "The weights of a folder, with the names of current releases"
     files = [Path(folder) / name for name in ("model.safetensors", "pytorch_model.bin")]
-    file: Any = next((f for f in files if f.is_file()), None)
-    expect(
-        file is not None,
-        f"{folder} without weights",
-        "model.safetensors",
-        "Fetch the whole repository from the Hugging Face hub.",
-    )
     state = {}
-    for name, tensor in read_weights(file).items():
-        if name.endswith(("position_ids", "token_type_ids")):
-            continue  # a buffer of older releases
-        current = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
-        state[current] = tensor
+    for name, tensor in read_weights(next((file for file in files if file.is_file()), files[0])).items():
+        if not name.endswith(("position_ids", "token_type_ids")):  # buffers of older releases
+            state[name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")] = (
+                tensor
+            )
     return state
 
 
@@ -82,35 +67,15 @@ def folder_tokenizer(
     frame: tuple | None = None,  # names of start (or None), end and padding; None: known from the kind
 ) -> CaptionTokenizer:
     "The tokenizer of a folder, with the special tokens of its encoder"
-    known = FRAMES | dict(clip=("<|startoftext|>", "<|endoftext|>", "<|endoftext|>"))
-    family = next((part for part in ("siglip", "clip", "xlm", "roberta", "mt5", "bert") if part in kind), "bert")
-    if "chinese" in kind:
-        family = "bert"
-    file = Path(folder) / "tokenizer.json"
-    expect(
-        file.is_file(),
-        f"{folder} without tokenizer.json",
-        "a tokenizer.json of the library `tokenizers`",
-        "Fetch it, or convert a slow tokenizer with transformers.",
-    )
-    start, end, pad = frame or known[family]
-    return CaptionTokenizer.load(file, start=start, end=end, pad=pad)
+    start, end, pad = frame or frame_of(kind if any(part in kind for part in FRAMES) else "bert")
+    return CaptionTokenizer.load(Path(folder) / "tokenizer.json", start=start, end=end, pad=pad)
 
 # %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #d2c16ee2
-@dataclass(frozen=True)
-class _Kind:
-    "How a kind of two-tower model is built and read"
-
-    class_name: str  # class of transformers
-    reading: Literal["first", "last", "end"]  # pooled position
-    causal: bool = False  # a token sees only earlier ones
-    padding: Literal["masked", "seen"] = "masked"  # visibility of padding
-
-
-_MODELS = dict(
-    clip=_Kind("CLIPModel", "end", causal=True),
-    siglip=_Kind("SiglipModel", "last", padding="seen"),
-    chinese_clip=_Kind("ChineseCLIPModel", "first"),
+# type of a two-tower model → its class in transformers, and options of its text tower
+_MODELS: dict[str, tuple[str, dict[str, Any]]] = dict(
+    clip=("CLIPModel", dict(reading="end", causal=True)),
+    siglip=("SiglipModel", dict(reading="last", padding="seen")),
+    chinese_clip=("ChineseCLIPModel", dict(reading="first")),
 )
 
 
@@ -137,24 +102,7 @@ class HubTowers(nn.Module):
 class HubText(EncoderText):
     "The text tower of a two-tower model of transformers"
 
-    def __init__(
-        self,
-        towers: HubTowers,  # the whole model
-        context_length: int | None = None,  # maximum caption length; None: all positions
-    ):
-        self.model = towers.model
-        name = self.model.config.model_type
-        kind = _MODELS[name]
-        head = self.model.text_model.head if name == "siglip" else self.model.text_projection
-        super().__init__(
-            self.model.text_model,
-            kind.reading,
-            head=head,
-            embed_dim=head.out_features,
-            context_length=context_length,
-            causal=kind.causal,
-            padding=kind.padding,
-        )
+    model: Any  # the whole model
 
     def encode_ids(self, ids: Tensor, end_index: Tensor) -> Tensor:
         "The model's `get_text_features`"
@@ -162,32 +110,28 @@ class HubText(EncoderText):
         return self.model.get_text_features(input_ids=ids, attention_mask=mask).pooler_output
 
 
-@register_kind("transformers")
 def build_transformers(
     config: Mapping,  # 'model': a config.json; 'context_length'
 ) -> tuple[HubTowers, HubText]:  # random weights
     "Build a two-tower model of transformers from its configuration"
     kind = config["model"].get("model_type", "")
-    expect(
-        kind in _MODELS,
-        f"a two-tower model of type {kind!r}",
-        f"one of {sorted(_MODELS)}",
-        "Open its two encoders with `dual_stream_backbone`.",
-    )
-    model_class = getattr(transformers, _MODELS[kind].class_name)
-    towers = HubTowers(model_class(encoder_config(config["model"])))
-    return towers, HubText(towers, config.get("context_length"))
+    step = "Open its two encoders with `dual_stream_backbone`."
+    expect(kind in _MODELS, f"a two-tower model of type {kind!r}", f"one of {sorted(_MODELS)}", step)
+    class_name, options = _MODELS[kind]
+    model = getattr(transformers, class_name)(encoder_config(config["model"]))
+    head = model.text_model.head if kind == "siglip" else model.text_projection
+    options = options | dict(head=head, embed_dim=head.out_features, context_length=config.get("context_length"))
+    text = HubText(model.text_model, **options)
+    text.model = model
+    return HubTowers(model), text
 
-
+# %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #7efaf7e1
 def hub_preprocessing(
     processor: Mapping,  # content of a preprocessor_config.json
 ) -> dict[str, Any]:  # settings of `Preprocessing`
     "Preprocessing of transformers' image processor"
-    size = processor.get("size", {})
-    side = size if isinstance(size, int) else size.get("shortest_edge") or size.get("height")
-    cropped = processor.get("crop_size", side)
-    if isinstance(cropped, Mapping):
-        cropped = cropped.get("height")
+    sizes = [processor.get("size", {}), processor.get("crop_size", {})]  # a number, or named sides
+    side, cropped = (s if isinstance(s, int) else s.get("shortest_edge") or s.get("height") for s in sizes)
     crops = processor.get("do_center_crop", False)  # without a crop, both sides are resized
     preprocessing: dict[str, Any] = dict(
         mean=tuple(processor.get("image_mean", (0.5,) * 3)),
@@ -195,9 +139,9 @@ def hub_preprocessing(
         interpolation="bilinear" if processor.get("resample") == 2 else "bicubic",
         resize_mode="shortest" if crops else "squash",
     )
-    if cropped:
-        preprocessing["size"] = cropped
-    if crops and cropped != side:
+    if cropped or side:
+        preprocessing["size"] = cropped or side
+    if crops and cropped and cropped != side:
         preprocessing["crop"] = cropped / side
     return preprocessing
 
@@ -205,18 +149,16 @@ def hub_preprocessing(
 def transformers_backbone(
     folder: str | Path,  # in the Hugging Face layout
     frame: tuple | None = None,  # see `folder_tokenizer`
-    context_length: int | None = None,  # maximum caption length; None: all positions
 ) -> Backbone:
     "Open a published two-tower model as a frozen backbone, verified"
-    model = folder_json(folder, "config.json")
-    config = dict(model=model, context_length=context_length)
+    config = dict(model=folder_json(folder, "config.json"))
     towers, text = build_transformers(config)
-    load_weights(towers, {f"model.{name}": tensor for name, tensor in folder_state(folder).items()}, str(folder))
-    preprocessing: dict[str, Any] = dict(size=towers.model.config.vision_config.image_size)
-    preprocessing |= hub_preprocessing(folder_json(folder, "preprocessor_config.json", False))
-    tokenizer = folder_tokenizer(folder, model["model_type"], frame)
-    options = dict(text=text, kind="transformers", languages=card_languages(folder))
-    return verified(Backbone(towers, tokenizer, config, Path(folder).name, **options, **preprocessing))
+    load_weights(towers.model, folder_state(folder), str(folder))
+    options: dict[str, Any] = dict(text=text, kind="transformers", languages=card_languages(folder))
+    options |= dict(size=towers.model.config.vision_config.image_size)
+    options |= hub_preprocessing(folder_json(folder, "preprocessor_config.json", False))
+    tokenizer = folder_tokenizer(folder, config["model"]["model_type"], frame)
+    return verified(Backbone(towers, tokenizer, config, Path(folder).name, **options))
 
 # %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #1b89da12
 def without_batch_norms(
@@ -232,31 +174,22 @@ def without_batch_norms(
                 setattr(parent, norm_name, getattr(norm, "act", nn.Identity()))  # timm's norms have an activation
     return copy.to(memory_format=torch.channels_last)
 
-
+# %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #656268fa
 class ImageEncoder(nn.Module):
-    "An image encoder of timm or transformers with one vector per image"
+    "An image encoder of timm with one vector per image"
 
-    encoder: Any  # of timm or transformers
+    encoder: Any  # of timm
     width: int  # width of the vector
 
     def __init__(
         self,
-        config: Mapping,  # dict(timm=name, …other arguments) or dict(transformers=a config.json)
+        config: Mapping,  # 'timm': name of a model, and other arguments of `timm.create_model`
     ):
         super().__init__()
-        options = {k: v for k, v in config.items() if k not in ("timm", "transformers")}
-        if "timm" in config:
-            try:
-                self.encoder = timm.create_model(config["timm"], pretrained=False, num_classes=0, **options)
-            except RuntimeError as e:
-                raise LabError(
-                    f"the timm model {config['timm']!r} ({e})", "a name of timm.list_models()", "Correct the name."
-                ) from e
-            head_width = getattr(self.encoder, "head_hidden_size", None)
-            self.width = self.encoder.num_features if head_width is None else head_width
-        else:
-            self.encoder = transformers.AutoModel.from_config(encoder_config(config["transformers"]))
-            self.width = self.encoder.config.hidden_size
+        options = {k: v for k, v in config.items() if k != "timm"}
+        with opening(f"the timm model {config['timm']!r}", "a name of timm.list_models()", "Correct the name."):
+            self.encoder = timm.create_model(config["timm"], pretrained=False, num_classes=0, **options)
+        self.width = getattr(self.encoder, "head_hidden_size", None) or self.encoder.num_features
         self.encoder.to(memory_format=torch.channels_last)  # convolutions on a CPU are a third faster
         self._folded: tuple[list, nn.Module] | None = None  # sums of the weights, copy
 
@@ -264,12 +197,8 @@ class ImageEncoder(nn.Module):
         self,
         pixels: Tensor,  # [N, 3, size, size]
     ) -> Tensor:  # [N, width]
-        "timm's pooled features, or the pooled output of transformers"
-        if hasattr(self.encoder, "pretrained_cfg"):
-            return self.frozen(pixels)
-        output = self.encoder(pixel_values=pixels)
-        pooled = getattr(output, "pooler_output", None)
-        return (output.last_hidden_state[:, 0] if pooled is None else pooled).flatten(1)
+        "timm's pooled features"
+        return self.frozen(pixels)
 
     @property
     def _has_stages(self) -> bool:
@@ -304,11 +233,8 @@ class ImageEncoder(nn.Module):
         n_upper: int,  # number of stages left to `upper`
     ) -> Tensor:  # [N, C, h, w]
         "The feature map before the last stages"
-        states = pixels
         stages = self.stages()
-        for stage in stages[: len(stages) - n_upper]:
-            states = stage(states)
-        return states
+        return nn.Sequential(*stages[: len(stages) - n_upper])(pixels)
 
     def upper(
         self,
@@ -317,9 +243,7 @@ class ImageEncoder(nn.Module):
     ) -> Tensor:  # [N, P, width] positions of the last feature map
         "The last feature map, from the output of `lower`"
         stages = self.stages()
-        for stage in stages[len(stages) - n_upper :]:
-            states = stage(states)
-        return states.flatten(2).transpose(1, 2)
+        return nn.Sequential(*stages[len(stages) - n_upper :])(states).flatten(2).transpose(1, 2)
 
     def feature_map(
         self,
@@ -328,7 +252,7 @@ class ImageEncoder(nn.Module):
         "The last feature map"
         return self.lower(pixels, 0)
 
-
+# %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #4a691c3c
 class DualStream(nn.Module):
     "A text and an image encoder with linear projections, or heads of two layers, into a shared space"
 
@@ -344,7 +268,7 @@ class DualStream(nn.Module):
         super().__init__()
         self.config = dict(config)
         self.text = build_encoder(config["text"])
-        self.image = None if config.get("image") is None else ImageEncoder(config["image"])
+        self.image = ImageEncoder(config["image"]) if config.get("image") else None
         E: Any = config.get("embed_dim")
         D = self.text.get_input_embeddings().weight.shape[1]
         width = D if self.image is None else self.image.width
@@ -353,27 +277,21 @@ class DualStream(nn.Module):
         self.text_projection: nn.Module = nn.Identity()
         self.image_projection: nn.Module = nn.Identity()
         if config.get("heads") is not None:
-            both = E is not None and self.image is not None
-            expect(both, "`heads` without image encoder or `embed_dim`", "both of them", "Set them, or leave it out.")
             heads = settings(HeadConfig, config["heads"], "heads")
             self.text_projection = PerceptronHead(D, E, heads)
-            self.image_projection = GridHead(self.image.width, E, heads)
+            self.image_projection = GridHead(width, E, heads)
         elif E is not None:
             self.text_projection = nn.Linear(D, E, bias=False)
             if self.image is not None:
-                self.image_projection = nn.Linear(self.image.width, E, bias=False)
+                self.image_projection = nn.Linear(width, E, bias=False)
 
     def encode_image(
         self,
         pixels: Tensor,  # [N, 3, size, size]
     ) -> Tensor:  # [N, E]
         "Image features, not normalised"
-        expect(
-            self.image is not None,
-            "an image for a backbone of text alone",
-            "a dual stream with an image encoder",
-            "Pass `image` when opening the backbone.",
-        )
+        step = "Pass `image` when opening the backbone."
+        expect(self.image, "an image for a backbone of text alone", "a dual stream with an image encoder", step)
         if not isinstance(self.image_projection, GridHead):
             return self.image_projection(self.image(pixels))
         views = [pixels, pixels.flip(3)] if self.config.get("mirrored") else [pixels]
@@ -385,19 +303,15 @@ class DualStream(nn.Module):
     def packaged_state(self) -> dict[str, Tensor]:  # tensor name → tensor
         "Tensors of the encoders as their packages hold them; none without `packages` in the configuration"
         packages = self.config.get("packages") or {}
-        state: dict[str, Tensor] = {}
+        parts: dict[str, dict[str, Tensor]] = {}
         if "text" in packages:
-            folder = packaged_file(packages["text"]).parent
-            tensors = encoder_state(folder_state(folder), self.text)
-            state |= {f"text.{name}": tensor for name, tensor in tensors.items()}
+            parts["text."] = encoder_state(folder_state(packaged_file(packages["text"]).parent), self.text)
         if "image" in packages:
-            options = dict(self.config["image"])
-            tensors = timm_state(options.pop("timm"), read_weights(packaged_file(packages["image"])), **options)
-            state |= {f"image.encoder.{name}": tensor for name, tensor in tensors.items()}
-        return state
+            image = read_weights(packaged_file(packages["image"]))
+            parts["image.encoder."] = timm_state(self.config["image"], image)
+        return {f"{prefix}{name}": tensor for prefix, state in parts.items() for name, tensor in state.items()}
 
-
-@register_kind("dual_stream")
+# %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #bb4ad663
 def build_dual_stream(
     config: Mapping,  # see `DualStream`; 'pooling' and 'context_length' of the text encoder
 ) -> tuple[DualStream, EncoderText]:  # random weights
@@ -428,24 +342,20 @@ def encoder_state(
 
 
 def timm_state(
-    name: str,  # timm model
+    config: Mapping,  # see `ImageEncoder`
     state: Mapping[str, Tensor],  # its weights, with timm's names or in timm's order
-    **settings,  # other arguments of the model
 ) -> dict[str, Tensor]:  # without the classifier
-    "Weights with timm's names; weights in timm's order are renamed if kinds and shapes of all tensors agree"
+    "Weights with timm's names; those in timm's order are renamed"
     with torch.device("meta"):
-        model: Any = timm.create_model(name, pretrained=False, **settings)
-    expected = model.state_dict()
-    tensors = dict(state)
-    if not tensors.keys() & expected.keys() and len(tensors) == len(expected):
-        pairs = list(zip(tensors, expected))
-        same_kind = all(given.rsplit(".", 1)[-1] == timm_name.rsplit(".", 1)[-1] for given, timm_name in pairs)
-        if same_kind and all(tensors[given].shape == expected[timm_name].shape for given, timm_name in pairs):
-            tensors = {timm_name: tensors[given] for given, timm_name in pairs}
-    classifier = model.pretrained_cfg.get("classifier") or "classifier"
-    heads = (classifier,) if isinstance(classifier, str) else tuple(classifier)
-    prefixes = tuple(f"{head}." for head in heads)
-    return {k: v for k, v in tensors.items() if not k.startswith(prefixes)}
+        model: Any = timm.create_model(
+            config["timm"], pretrained=False, **{k: v for k, v in config.items() if k != "timm"}
+        )
+    names = model.state_dict().keys()
+    if not state.keys() & names and len(state) == len(names):
+        state = remap_state_dict(dict(state), model, allow_reshape=False)
+    heads = model.pretrained_cfg.get("classifier") or "classifier"
+    prefixes = tuple(f"{head}." for head in ([heads] if isinstance(heads, str) else heads))
+    return {k: v for k, v in state.items() if not k.startswith(prefixes)}
 
 
 def timm_preprocessing(
@@ -454,21 +364,14 @@ def timm_preprocessing(
     "timm's preprocessing for a model"
     with torch.device("meta"):
         config = resolve_data_config({}, model=timm.create_model(name, pretrained=False))
-    return dict(
-        size=config["input_size"][-1],
-        mean=tuple(config["mean"]),
-        std=tuple(config["std"]),
-        interpolation=config["interpolation"],
-        crop=float(config["crop_pct"]),
-        resize_mode="shortest",
-    )
+    own = {key: config[key] for key in ("mean", "std", "interpolation")}
+    return dict(size=config["input_size"][-1], crop=float(config["crop_pct"]), resize_mode="shortest", **own)
 
 # %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #00b143b2
 def _dual_stream_config(
     folder: str | Path,  # of the text encoder
     image: Mapping | None,  # see `ImageEncoder`
     embed_dim: int | None,  # E
-    pooling: str | None,  # None: as in the folder, else 'mean'
     context_length: int | None,  # None: as in the folder, else all positions
     **more,  # 'heads', 'packages', 'precision'
 ) -> dict:  # see `build_dual_stream`
@@ -479,60 +382,36 @@ def _dual_stream_config(
         text=folder_json(folder, "config.json"),
         image=None if image is None else dict(image),
         embed_dim=embed_dim,
-        pooling=pooling or ("first" if pools_first else "mean"),
+        pooling="first" if pools_first else "mean",
         context_length=context_length or limit,
         **more,
     )
 
 
-def _load_image_encoder(
-    model: DualStream,  # filled in place
-    image: Mapping,  # see `ImageEncoder`
-    weights: Any,  # file (timm) or folder (transformers)
-) -> dict[str, Any]:  # settings of `Preprocessing`
-    "Load the weights of an image encoder"
-    expect(
-        weights is not None and model.image is not None,
-        "an image encoder without weights",
-        "a file of weights",
-        "Pass `image_weights`.",
-    )
-    if "timm" in image:
-        options = {k: v for k, v in image.items() if k != "timm"}
-        state = timm_state(image["timm"], read_weights(weights), **options)
-        preprocessing = timm_preprocessing(image["timm"])
-    else:
-        state = folder_state(weights)
-        preprocessing = hub_preprocessing(folder_json(weights, "preprocessor_config.json", False))
-    load_weights(model.image.encoder, state, str(weights))
-    return preprocessing
-
-
 def dual_stream_backbone(
     text: str | Path,  # folder of a text encoder in the Hugging Face or sentence-transformers layout
     image: Mapping | None = None,  # see `ImageEncoder`
-    image_weights: str | Path | None = None,  # file (timm) or folder (transformers) of its weights
+    image_weights: str | Path = "",  # file of its weights
     embed_dim: int | None = None,  # E; None: no projections
-    pooling: str | None = None,  # see `EncoderText`; None: as in the folder, else 'mean'
     context_length: int | None = None,  # maximum caption length; None: as in the folder, else all positions
     frame: tuple | None = None,  # see `folder_tokenizer`
     **preprocessing,  # changes of the image encoder's preprocessing
 ) -> Backbone:
     "Open two frozen encoders as a backbone, verified; projections are random and have to be trained"
-    config = _dual_stream_config(text, image, embed_dim, pooling, context_length)
+    config = _dual_stream_config(text, image, embed_dim, context_length)
     encoder = config["text"]
     name = Path(encoder.get("_name_or_path") or text).name
     model, tower = build_dual_stream(config)
     load_weights(model.text, encoder_state(folder_state(text), model.text), str(text))
-    defaults: dict[str, Any] = dict(size=224)
+    options: dict[str, Any] = dict(text=tower, kind="dual_stream", languages=card_languages(text))
     if image is not None:
-        defaults = _load_image_encoder(model, image, image_weights)
-        name += f" + {image.get('timm') or image['transformers'].get('model_type')}"
+        load_weights(model.image.encoder, timm_state(image, read_weights(image_weights)), str(image_weights))
+        options |= timm_preprocessing(image["timm"])
+        name += f" + {image['timm']}"
     tokenizer = folder_tokenizer(text, encoder.get("model_type", ""), frame)
-    options = dict(text=tower, kind="dual_stream", languages=card_languages(text))
-    return verified(Backbone(model, tokenizer, config, name, **options, **defaults | preprocessing))
+    return verified(Backbone(model, tokenizer, config, name, **options | preprocessing))
 
-
+# %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #3d696057
 def packaged_config(
     packages: Mapping[str, str],  # 'text' and 'image': names of packages, see `backbone.packaged`
     image: Mapping,  # see `ImageEncoder`; a convolutional encoder of timm
@@ -544,7 +423,7 @@ def packaged_config(
     "The configuration of a dual stream of two packages; no weights are read"
     folder = packaged_file(packages["text"]).parent
     more = dict(heads=dict(heads), packages=dict(packages), precision="auto", mirrored=mirrored)
-    return _dual_stream_config(folder, image, embed_dim, None, context_length, **more)
+    return _dual_stream_config(folder, image, embed_dim, context_length, **more)
 
 
 def packaged_backbone(

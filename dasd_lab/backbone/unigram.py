@@ -51,17 +51,7 @@ def _words(captions: Iterable[str]) -> Counter:
     normalized = map(tokenizer.normalizer.normalize_str, captions)
     return Counter(word for caption in normalized for word, _ in split(caption))
 
-
-def _counted(pieces: Mapping[str, float], words: Counter) -> Counter:
-    "How often each piece is used"
-    model = _unigram(pieces).model
-    used: Counter = Counter()
-    for word, n in words.items():
-        for token in model.tokenize(word):
-            used[token.value] += n
-    return used
-
-
+# %% ../../nbs/03_backbone/1_towers/12_unigram.ipynb #cae77a46
 def learned_pieces(
     captions: Sequence[str],  # in languages of one kind of writing
     size: int,  # maximum number of pieces; all letters are kept even if they are more
@@ -79,7 +69,11 @@ def learned_pieces(
     found |= {word for word in frequent if len(word.strip(_MARK)) <= longest}
     counts = Counter(dict.fromkeys(found, 1))
     for _ in range(PASSES):
-        counts = _counted(_log_probabilities(counts, letters), words)
+        model = _unigram(_log_probabilities(counts, letters)).model
+        counts = Counter()
+        for word, n in words.items():
+            for token in model.tokenize(word):
+                counts[token.value] += n
     kept = sorted((p for p in counts if p not in letters), key=lambda p: (-counts[p], p))[: max(0, size - len(letters))]
     return _log_probabilities({p: counts[p] for p in [*kept, *letters]}, letters)
 

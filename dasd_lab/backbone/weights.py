@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.foundation import LabError, expect, lab_command, unknown_name, weights_root
-from ..base.storage import is_finite, read_weights, recovered, seal, sha256, unseal, whole_folder, write_tensors
+from ..base.storage import recovered, seal, sha256, unseal, whole_folder
 
 # %% ../../nbs/03_backbone/1_towers/80_weights.ipynb #73c7209b
 @dataclass(frozen=True)
@@ -30,8 +30,6 @@ class Weights:
     files: dict[str, str] = field(default_factory=dict)  # required file of the repository → SHA-256; '': unknown
 
 
-# files of pickled tensors, and what they are converted to
-_PICKLED = {"open_clip_pytorch_model.bin": "open_clip_model.safetensors", "pytorch_model.bin": "model.safetensors"}
 _ENCODER = {"model.safetensors": "", "tokenizer.json": "", "config.json": ""}
 
 # %% ../../nbs/03_backbone/1_towers/80_weights.ipynb #1f50b57b
@@ -164,6 +162,8 @@ _MODELS = (
         },
     ),
 )
+
+# %% ../../nbs/03_backbone/1_towers/80_weights.ipynb #2ea10eb0
 CATALOGUE = {model.name: model for model in _MODELS}
 
 
@@ -213,28 +213,6 @@ def find_weights(
     return weights_root() / name
 
 # %% ../../nbs/03_backbone/1_towers/80_weights.ipynb #2a7182a4
-def _import_file(
-    path: Path,  # a downloaded file
-    digest: str,  # its SHA-256; '': unknown
-    folder: Path,  # to write it into
-    again: str,  # what to do if it is another file
-) -> None:
-    "Verify a file and put it into a folder, as safetensors if it holds tensors"
-    given = sha256(path) if digest else ""
-    expect(given == digest, f"{path}, with checksum {given[:12]}…", f"{digest[:12]}…", f"Fetch it again. {again}")
-    if path.suffix not in (".bin", ".safetensors"):
-        shutil.copyfile(path, folder / path.name)
-        return
-    tensors = read_weights(path)
-    bad = [name for name, tensor in tensors.items() if tensor.is_floating_point() and not is_finite(tensor)]
-    expect(not bad, f"{path} with NaN or infinite weights in {bad[:3]}", "finite weights", "Fetch it again.")
-    if path.suffix == ".bin":
-        # tied tensors become copies
-        write_tensors({name: tensor.clone() for name, tensor in tensors.items()}, folder / _PICKLED[path.name])
-    else:
-        shutil.copyfile(path, folder / path.name)
-
-
 def import_weights(
     name: str,  # name in the catalogue
     folder: str | Path,  # with the downloaded files
@@ -242,14 +220,14 @@ def import_weights(
 ) -> Path:  # folder of the import
     "Verify a downloaded model and copy it to the folder of weights"
     weights = catalogued(name)
-    folder = Path(folder).expanduser()
     again = next_step(weights)
     with whole_folder(weights_root() / name) as fresh:
         for file, digest in weights.files.items():
-            names = [file, *(pickled for pickled, safe in _PICKLED.items() if safe == file)]
-            found = [folder / n for n in names if (folder / n).is_file()]
-            expect(found, f"{folder} without {file}", f"the files of {weights.hub}", again)
-            _import_file(found[0], digest if found[0].name == file else "", fresh, again)
+            path = Path(folder).expanduser() / file
+            expect(path.is_file(), f"{folder} without {file}", f"the files of {weights.hub}", again)
+            given = sha256(path)
+            expect(digest in ("", given), f"{path}, with checksum {given[:12]}…", f"{digest[:12]}…", again)
+            shutil.copyfile(path, fresh / file)
         about = dict(name=name, hub=weights.hub, revision=revision or weights.revision, licence=weights.licence)
         seal(fresh, kind="weights", **about)
     return weights_root() / name

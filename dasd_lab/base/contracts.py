@@ -78,7 +78,7 @@ def evaluating(
         for module in training_modules:
             module.training = True
 
-
+# %% ../../nbs/00_base/05_contracts.ipynb #c2d21e86
 class RetrievalMethod(nn.Module):
     "Base class of retrieval methods; subclasses implement `encode_captions`, and `training_features` to be trained"
 

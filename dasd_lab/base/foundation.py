@@ -200,7 +200,7 @@ def uncollected() -> Iterator[None]:
         if was_enabled:
             gc.enable()
 
-
+# %% ../../nbs/00_base/00_foundation.ipynb #f21c6e32
 @contextmanager
 def extra(
     name: str,  # as in pyproject.toml

@@ -15,53 +15,27 @@ import typing
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from fnmatch import fnmatchcase
 from importlib.resources import files
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, Literal
 
-from .foundation import LabError, closest, expect, unknown_name
+from .foundation import LabError, expect, unknown_name
 
 # %% ../../nbs/00_base/10_presets.ipynb #ead6cbe9
-_NAMES = {dict: "an object", list: "a list", tuple: "a list", str: "a text", int: "a whole number", float: "a number"}
+_CORRECT = "Correct the file or the option, or restore the file."
+_NAMES = {str: "a text", int: "a whole number", bool: "true or false"}
 
 
 _hints = functools.cache(typing.get_type_hints)
 
 
-def _of_type(value: Any, kinds: tuple[type, ...], where: str) -> Any:
+def _of_type(value: Any, kinds: type | tuple[type, ...], expected: str, where: str) -> Any:
     "The value, if it has one of the types; a bool is no number"
-    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        shown = repr(value) if len(repr(value)) < 60 else f"{repr(value)[:60]}…"
-        expected = _NAMES.get(kinds[0], f"a value of type {kinds[0].__name__}")
-        raise LabError(f"{where} = {shown}", expected, "Correct the file or the option, or restore the file.")
+    is_one = isinstance(value, kinds) and (kinds is bool or not isinstance(value, bool))
+    expect(is_one, f"{where} = {shorten(repr(value), 60)}", expected, _CORRECT)
     return value
-
-
-def _record(kind: Any, value: Any, where: str) -> dict:
-    "A dict with the keys of a TypedDict; further keys are kept"
-    _of_type(value, (dict,), where)
-    missing = sorted(kind.__required_keys__ - value.keys())
-    expect(not missing, f"{where} without {', '.join(missing)}", "a complete file", "Restore the file.")
-    kinds = _hints(kind)
-    return value | {name: checked(kinds[name], value[name], f"{where}.{name}") for name in kinds if name in value}
-
-
-def _items(kind: Any, args: tuple, value: Any, where: str) -> Any:
-    "A list, a tuple of one type or of a fixed length, or a dict, with its items"
-    if kind is dict:
-        _of_type(value, (dict,), where)
-        return {key: checked(args[1], item, f"{where}.{key}") for key, item in value.items()} if args else value
-    _of_type(value, (list, tuple), where)
-    if not args:
-        return kind(value)
-    expect(
-        not (kind is tuple and args[-1] is not Ellipsis and len(args) != len(value)),
-        f"{where} with {len(value)} values",
-        f"{len(args)} values",
-        "Restore the file.",
-    )
-    each = args if kind is tuple and args[-1] is not Ellipsis else [args[0]] * len(value)
-    return kind(checked(a, item, f"{where}[{i}]") for i, (a, item) in enumerate(zip(each, value)))
 
 
 def checked(
@@ -72,58 +46,50 @@ def checked(
     "Compare plain data with a type and convert it"
     origin = typing.get_origin(kind) or kind
     args = typing.get_args(kind)
-    if typing.is_typeddict(kind):
-        return _record(kind, value, where)
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        return value if isinstance(value, kind) else settings(kind, value, where)
-    if origin is typing.NotRequired:
+    if dataclasses.is_dataclass(kind) or typing.is_typeddict(kind):
+        return value if dataclasses.is_dataclass(value) else settings(kind, value, where)
+    if origin in (typing.Union, types.UnionType) and value is None and type(None) in args:
+        return None
+    if origin in (typing.NotRequired, typing.Union, types.UnionType):
         return checked(args[0], value, where)
-    if origin in (dict, list, tuple):
-        return _items(origin, args, value, where)
+    if origin is dict:
+        _of_type(value, dict, "an object", where)
+        return {key: checked(args[1], item, f"{where}.{key}") for key, item in value.items()} if args else value
+    if origin in (list, tuple):
+        _of_type(value, (list, tuple), "a list", where)
+        each = args if origin is tuple and args[-1:] != (...,) else args[:1] * len(value)
+        expect(not args or len(each) == len(value), f"{where} with {len(value)} values", f"{len(each)}", _CORRECT)
+        return origin(checked(a, item, f"{where}[{i}]") for i, (a, item) in enumerate(zip(each or value, value)))
     if origin is typing.Literal:
         expect(value in args, f"{where} = {value!r}", f"one of {list(args)}", "Choose one of them.")
-        return value
-    if origin in (typing.Union, types.UnionType):
-        if value is None and type(None) in args:
-            return None
-        first_type = next(a for a in args if a is not type(None))
-        return checked(first_type, value, where)
-    if kind is float:
+    elif kind is float:
         with opening(where, "a number"):
-            return float(_of_type(value, (float, int), where))
-    if kind in (int, bool, str):
-        return _of_type(value, (kind,), where)
+            return float(_of_type(value, (float, int), "a number", where))
+    elif kind in _NAMES:
+        return _of_type(value, kind, _NAMES[kind], where)
     return value
 
-
-def _complete(cls: type, values: dict, where: str) -> None:
-    "Refuse values without those that a dataclass has no default of"
-    missing = [
-        f.name
-        for f in dataclasses.fields(cls)
-        if f.init and f.default is f.default_factory is dataclasses.MISSING and f.name not in values
-    ]
-    expect(not missing, f"{where} without {', '.join(missing)}", "all settings that have no default", "Add them.")
-
-
+# %% ../../nbs/00_base/10_presets.ipynb #66ad9478
 def settings(
-    cls: type,  # a frozen dataclass
+    cls: Any,  # a frozen dataclass, or a TypedDict
     values: dict,  # plain data, as read from JSON
     where: str = "",  # source of the values, for error messages
 ) -> Any:  # an instance of `cls`
-    "Build a frozen dataclass from plain data; raises on unknown keys and wrong types"
-    kinds = _hints(cls)
+    "Build a frozen dataclass from plain data; raises on unknown keys and wrong types. A TypedDict keeps further keys"
     where = where or cls.__name__
-    _of_type(values, (dict,), where)
-    unknown = sorted(set(values) - set(kinds))
-    expect(
-        not unknown,
-        f"{where} has no setting {', '.join(map(repr, unknown))}",
-        f"some of {sorted(kinds)}",
-        "Correct the name.",
-    )
-    _complete(cls, values, where)
-    return cls(**{name: checked(kinds[name], value, f"{where}.{name}") for name, value in values.items()})
+    _of_type(values, dict, "an object", where)
+    kinds = _hints(cls)
+    is_record = typing.is_typeddict(cls)
+    if is_record:
+        needed = cls.__required_keys__
+    else:
+        needed = {f.name for f in dataclasses.fields(cls) if f.default is f.default_factory is dataclasses.MISSING}
+        unknown = ", ".join(repr(name) for name in sorted(values.keys() - kinds.keys()))
+        expect(not unknown, f"{where} has no setting {unknown}", f"some of {sorted(kinds)}", "Correct the name.")
+    missing = ", ".join(sorted(needed - values.keys()))
+    expect(not missing, f"{where} without {missing}", "everything that has no default", _CORRECT)
+    found = {name: checked(kinds[name], values[name], f"{where}.{name}") for name in values if name in kinds}
+    return values | found if is_record else cls(**found)
 
 
 @contextmanager
@@ -150,18 +116,10 @@ def json_line(
     "Parse JSON, or refuse it in one line"
     try:
         return json.loads(text)
-    except json.JSONDecodeError as e:
-        place = f"line {e.lineno}, column {e.colno}" if e.lineno > 1 else f"column {e.colno}"
-        why = f"{e.msg}, {place}"
-    except UnicodeDecodeError as e:
-        why = f"no UTF-8: {e.reason} at byte {e.start}"
-    except RecursionError:
-        why = "nested too deeply"
-    except ValueError:  # Python's limit of the digits of a whole number
-        why = "a number of thousands of digits"
-    raise LabError(f"{what} is not JSON ({why})", expected, next_step)
+    except (ValueError, RecursionError) as e:
+        raise LabError(f"{what} is not JSON ({e})", expected, next_step) from e
 
-
+# %% ../../nbs/00_base/10_presets.ipynb #f488ba2c
 def read_json(
     path: str | Path,  # a file that the lab wrote
     kind: Any = dict,  # type of its content, see `checked`
@@ -243,25 +201,10 @@ def _typed(values: dict, where: str) -> dict:
     kinds = {name: KEYS[name][0] for name in values if name in KEYS}
     return values | {name: checked(kind, values[name], f"{where}.{name}") for name, kind in kinds.items()}
 
-
-def _read(name: str) -> tuple[Path, dict]:
-    "Path and content of a preset file, without its base"
-    path = Path(name) if str(name).endswith(".json") else PRESET_FOLDER / f"{name}.json"
-    if not path.is_file():
-        known = list_presets()
-        names = f"{len(known)} names" if closest(name, known) else known
-        next_step = "`dasd-lab train NAME --dry-run` shows what a preset trains."
-        raise unknown_name("no preset", name, known, next_step, f"one of {names} or the path of a JSON file")
-    return path.resolve(), read_preset(path)
-
 # %% ../../nbs/00_base/10_presets.ipynb #822545aa
-def _child(node: Any, part: str) -> Any:  # None: no such setting
-    "One step of a dotted name"
-    if isinstance(node, list) and part.isdecimal() and int(part) < len(node):
-        return node[int(part)]
-    if isinstance(node, dict):
-        return node.get(part)
-    return None
+def _part(node: Any, name: str) -> Any:
+    "The key of a part: the number of an item, or the name of a setting"
+    return int(name) if isinstance(node, list) else name
 
 
 def vary(
@@ -273,55 +216,18 @@ def vary(
     expect("base" not in changes, "the setting 'base'", "another preset", "Name that preset instead.")
     for name, value in deepcopy(dict(changes)).items():  # a later change may set a part of an earlier value
         *path, last = name.split(".")
-        expect(
-            path or last in preset or last in KEYS,
-            f"no setting {name!r}",
-            f"one of {sorted(KEYS)}",
-            "Correct the name.",
-        )
-        node = result
-        for part in path:
-            node = _child(node, part)
-            expect(
-                node is not None,
-                f"no setting {name!r}",
-                f"a name of the preset, which has {sorted(preset)}",
-                "Correct the name.",
-            )
-        if isinstance(node, dict):
-            node[last] = value
-        elif _child(node, last) is not None:
-            node[int(last)] = value
-        else:
-            raise LabError(f"no setting {name!r}", "a name or number of the preset", "Correct the name.")
+        expect(path or last in (*preset, *KEYS), f"no setting {name!r}", f"one of {sorted(KEYS)}", "Correct the name.")
+        try:
+            node = result
+            for part in path:
+                node = node[_part(node, part)]
+            node[_part(node, last)] = value
+        except (LookupError, TypeError, ValueError) as e:
+            raise LabError(f"no setting {name!r}", f"a name of the preset: {sorted(preset)}", "Correct it.") from e
     _typed({name.split(".")[0]: result[name.split(".")[0]] for name in changes}, "preset")
     return result
 
 # %% ../../nbs/00_base/10_presets.ipynb #a98b7237
-def _load(name: str, parents: tuple[str, ...]) -> dict:  # `parents`: files of the presets that build on this one
-    "A preset merged with its base"
-    path, content = _read(name)
-    expect(str(path) not in parents, f"{name!r} as a base of itself", "bases without a cycle", "Correct `base`.")
-    unknown = sorted(key for key in content if key.split(".")[0] not in KEYS)
-    expect(not unknown, f"{name}: unknown settings {unknown}", f"some of {list(KEYS)}", "Correct the name.")
-    if "base" not in content:
-        dotted = [key for key in content if "." in key]
-        expect(
-            not dotted,
-            f"{name}: {dotted[:1]} without a `base`",
-            "dotted names only for differences from a base",
-            "Name a base, or write the setting out.",
-        )
-        return content
-    base_name = content["base"]
-    if base_name.endswith(".json"):
-        base_name = str(path.parent / base_name)
-    base = _load(base_name, (*parents, str(path)))
-    changes = {key: value for key, value in content.items() if key not in ("base", "sources")}
-    changes["sources"] = base.get("sources", {}) | content.get("sources", {})
-    return vary(base, changes)
-
-
 def required(
     preset: dict,  # plain data
     name: str,  # of a setting
@@ -338,9 +244,25 @@ def required(
 
 def load_preset(
     name: str,  # a preset's name, or the path of a JSON file
+    parents: tuple[str, ...] = (),  # files of the presets that build on this one
 ) -> dict:  # merged with its base
     "Load a preset as plain data"
-    return _typed(_load(name, ()), str(name))
+    path = Path(name) if str(name).endswith(".json") else PRESET_FOLDER / f"{name}.json"
+    if not path.is_file():
+        next_step = "`dasd-lab train NAME --dry-run` shows what a preset trains."
+        raise unknown_name("no preset", name, list_presets(), next_step, "a name or the path of a JSON file")
+    content = read_preset(path)
+    file = str(path.resolve())
+    expect(file not in parents, f"{name!r} as a base of itself", "bases without a cycle", "Correct `base`.")
+    base_name = content.pop("base", None)
+    names = {key.split(".")[0] if base_name else key for key in content}
+    expect(names <= KEYS.keys(), f"{name}: {sorted(names - KEYS.keys())}", f"some of {list(KEYS)}", "Correct it.")
+    if base_name is None:
+        return content
+    if base_name.endswith(".json"):
+        base_name = str(path.resolve().parent / base_name)
+    base = load_preset(base_name, (*parents, file))
+    return vary(base, content | dict(sources=base.get("sources", {}) | content.get("sources", {})))
 
 # %% ../../nbs/00_base/10_presets.ipynb #ab974546
 def leaves(
@@ -348,32 +270,25 @@ def leaves(
     prefix: str = "",  # dotted name of `data`
 ) -> dict:  # dotted name → value; a list of plain values counts as one value
     "Flatten a preset to its single settings"
-    items: list[tuple[Any, Any]] = []
+    items: Any = ()
     if isinstance(data, dict):
-        items = list(data.items())
+        items = data.items()
     elif isinstance(data, list) and any(isinstance(value, (dict, list)) for value in data):
-        items = list(enumerate(data))
-    if not items:
-        return {prefix: data}
+        items = enumerate(data)
     result: dict[str, Any] = {}
     for name, value in items:
         result |= leaves(value, f"{prefix}.{name}" if prefix else str(name))
-    return result
-
-
-def _covers(pattern: list[str], name: list[str]) -> bool:
-    "Whether a pattern with `*` names a setting or a part that contains it"
-    return len(pattern) <= len(name) and all(part in ("*", n) for part, n in zip(pattern, name))
+    return result or {prefix: data}
 
 
 def provenance(
     preset: dict,  # plain data with `sources`
 ) -> dict[str, str]:  # dotted setting → source; '' if none is recorded
     "Source of every setting"
-    sources = [(pattern.split("."), source) for pattern, source in preset.get("sources", {}).items()]
-    sources.sort(key=lambda item: (len(item[0]), -item[0].count("*")))  # the most specific pattern last
+    # the most specific pattern last; a pattern also names what the part contains
+    sources = sorted(preset.get("sources", {}).items(), key=lambda item: (item[0].count("."), -item[0].count("*")))
     result = {}
     for name in leaves({key: value for key, value in preset.items() if key != "sources"}):
-        matches = [source for pattern, source in sources if _covers(pattern, name.split("."))]
+        matches = [source for pattern, source in sources if fnmatchcase(f"{name}.", f"{pattern}.*")]
         result[name] = matches[-1] if matches else ""
     return result

@@ -9,11 +9,11 @@ __all__ = ['recovered', 'writable_folder', 'folder_lock', 'remove_partial', 'who
 
 # %% ../../nbs/00_base/20_storage.ipynb #9cd8f033
 import errno
+import fcntl
 import glob
 import hashlib
 import json
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -53,8 +53,6 @@ def recovered(
 
 def _sync(path: Path) -> None:
     "Flush one file, or the entries of one folder, to the disk"
-    if os.name == "nt" and path.is_dir():
-        return  # Windows cannot open folders
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -63,13 +61,6 @@ def _sync(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
-
-
-def _sync_tree(path: Path) -> None:
-    "Flush a folder and everything in it, so that a power cut after the rename loses nothing"
-    for child in sorted(path.rglob("*")):
-        _sync(child)
-    _sync(path)
 
 
 def writable_folder(
@@ -87,12 +78,7 @@ def writable_folder(
         ) from e
     return Path(path)
 
-
-try:
-    import fcntl
-except ImportError:  # Windows: folders are not locked there
-    fcntl = None  # type: ignore[assignment]  # a module that some systems lack
-
+# %% ../../nbs/00_base/20_storage.ipynb #0ff4e892
 _LOCKS: set[int] = set()  # file descriptors of held locks
 
 
@@ -102,9 +88,6 @@ def folder_lock(
     shared: bool = False,  # may others hold it as well, if they share it too?
 ) -> Iterator[bool]:  # False: another process holds it
     "Try to hold the lock of a folder, which ends with the process, however it dies"
-    if fcntl is None:
-        yield True
-        return
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     descriptor = os.open(folder, os.O_RDONLY)
     _LOCKS.add(descriptor)
@@ -127,38 +110,37 @@ def _release_locks() -> None:
     _LOCKS.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_release_locks)
+os.register_at_fork(after_in_child=_release_locks)
 
-_UMASK = os.umask(0o077)  # read by setting it, once: it belongs to all threads of the process
-os.umask(_UMASK)
-_IN_WRITING = "-in-writing-"
-# names that `whole_folder` and `whole_file` give to what they write
-_PARTIAL = re.compile(rf"\..+({_IN_WRITING}[a-z0-9_]{{8}}|-[^-]+-[0-9a-f]{{8}})")
+
+def _temporary(path: Path) -> Path:
+    "A new name beside a path, for what is written before it is renamed"
+    return path.with_name(f".{path.name}-in-writing-{os.urandom(4).hex()}")
+
+
+_TEMPORARY = ".{}-in-writing-" + "[0-9a-f]" * 8  # pattern of these names
 
 
 def remove_partial(
     folder: str | Path,  # whose lock the caller holds, so that nobody writes into it
 ) -> None:
     "Remove what a killed process was writing into a folder; other hidden files, and folders set aside, are kept"
-    for path in Path(folder).glob(".*-*"):
-        if not _PARTIAL.fullmatch(path.name):
-            continue
+    for path in Path(folder).glob(_TEMPORARY.format("*")):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
 
-
+# %% ../../nbs/00_base/20_storage.ipynb #794c8a61
 @contextmanager
 def _fresh_folder(path: Path) -> Iterator[Path]:
     "A locked temporary folder beside a path"
     while True:
-        fresh = Path(tempfile.mkdtemp(prefix=f".{path.name}{_IN_WRITING}", dir=path.parent))
+        fresh = _temporary(path)
+        fresh.mkdir()
         try:
             with folder_lock(fresh) as free:
                 if free and fresh.exists():  # else another process has just removed it as abandoned
-                    fresh.chmod(0o777 & ~_UMASK)  # mkdtemp gives it to its owner alone
                     yield fresh
                     return
         finally:
@@ -167,12 +149,24 @@ def _fresh_folder(path: Path) -> Iterator[Path]:
 
 def _remove_abandoned(path: Path) -> None:
     "Remove the temporary folders of killed processes: those that nobody locks"
-    if fcntl is None:
-        return
-    for folder in path.parent.glob(f"{glob.escape(f'.{path.name}{_IN_WRITING}')}*"):
+    for folder in path.parent.glob(_TEMPORARY.format(glob.escape(path.name))):
         with suppress(OSError), folder_lock(folder) as free:  # another process may remove it first
             if free:
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    "Make the parent folder; what the system says of a full disk or missing permission, as a `LabError`"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except (OSError, SafetensorError) as e:
+        raise LabError(
+            f"{path} could not be written: {getattr(e, 'strerror', None) or e}",
+            "free space and write permission",
+            "Nothing that was there is lost. Free some space or choose another place.",
+        ) from e
 
 
 def _put_in_place(fresh: Path, path: Path) -> None:
@@ -184,7 +178,7 @@ def _put_in_place(fresh: Path, path: Path) -> None:
         os.replace(path, _aside(path))
         os.replace(fresh, path)
 
-
+# %% ../../nbs/00_base/20_storage.ipynb #2a2835a8
 @contextmanager
 def whole_folder(
     path: str | Path,  # the folder to write
@@ -192,19 +186,14 @@ def whole_folder(
     "Write a folder atomically"
     path = recovered(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _remove_abandoned(path)
-        with _fresh_folder(path) as fresh:
-            yield fresh
-            _sync_tree(fresh)
-            _put_in_place(fresh, path)
-        _sync(path.parent)
-    except OSError as e:
-        raise LabError(
-            f"{path} could not be written: {e.strerror or e}",
-            "free space and write permission",
-            "Nothing that was there is lost. Free some space or choose another folder.",
-        ) from e
+        with _writing(path):
+            _remove_abandoned(path)
+            with _fresh_folder(path) as fresh:
+                yield fresh
+                for written in (*fresh.rglob("*"), fresh):  # so that a power cut after the rename loses nothing
+                    _sync(written)
+                _put_in_place(fresh, path)
+            _sync(path.parent)
     finally:
         recovered(path)  # also after Ctrl-C between the two renames
 
@@ -212,32 +201,20 @@ def whole_folder(
 @contextmanager
 def whole_file(
     path: str | Path,  # the file to write
-    by: str = "",  # name of the writer, part of the temporary name
 ) -> Iterator[Path]:  # a temporary path to write to
     "Write a file atomically"
     path = Path(path)
-    # machines that share the folder may have the same process id
-    fresh = path.with_name(f".{path.name}-{by or os.getpid()}-{os.urandom(4).hex()}")
+    fresh = _temporary(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield fresh
-        if fresh.is_file():
+        with _writing(path):
+            yield fresh
             _sync(fresh)  # a rename may reach the disk before what was written
-        os.replace(fresh, path)
-    except (OSError, SafetensorError) as e:
-        raise LabError(
-            f"{path} could not be written: {getattr(e, 'strerror', None) or e}",
-            "free space and write permission",
-            "Nothing that was there is lost. Free some space or choose another location.",
-        ) from e
+            os.replace(fresh, path)
     finally:
         with suppress(OSError):  # the parent may not be a folder
             fresh.unlink(missing_ok=True)
 
 # %% ../../nbs/00_base/20_storage.ipynb #7eea656c
-_PICKLE_STARTS = (b"\x80\x02", b"\x80\x04", b"PK")
-
-
 def _json_text(data: Any, readable: bool = True) -> str:
     "JSON as the lab formats it in files"
     style: dict[str, Any] = dict(indent=1) if readable else dict(separators=(",", ":"))
@@ -281,67 +258,26 @@ def read_tensors(
     "Read named tensors; never executes code from the file"
     from safetensors.torch import load_file
 
-    expect(Path(path).is_file(), f"no file {path}", "a safetensors file", "Check the path.")
-    try:
+    again = "Download it again; pickles are never opened, because loading one can execute code."
+    with opening(path, "a whole safetensors file", again):
         return load_file(path)
-    except (SafetensorError, OSError, ValueError) as e:
-        is_pickle = Path(path).read_bytes()[:2] in _PICKLE_STARTS
-        kind = "a pickle" if is_pickle else "a truncated or foreign file"
-        raise LabError(
-            f"{path} is {kind} ({e})",
-            "a whole safetensors file",
-            "Download it again; pickles are never opened, because loading one can execute code.",
-        ) from e
 
-
-def _state_dict(
-    content: Any,  # content of a weights file
-) -> "dict[str, Tensor] | None":  # None: there is none
-    "Flat state dict, taken out of a checkpoint and without a common prefix `module.`"
-    from torch import Tensor
-
-    if not isinstance(content, Mapping):
-        return None
-    for key in ("model", "state_dict", "model_state_dict"):
-        if isinstance(content.get(key), Mapping):
-            content = content[key]
-            break
-    if not content or not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in content.items()):
-        return None
-    if all(name.startswith("module.") for name in content):
-        return {name.removeprefix("module."): tensor for name, tensor in content.items()}
-    return dict(content)
-
-
+# %% ../../nbs/00_base/20_storage.ipynb #7093bf4d
 def read_weights(
     path: str | Path,  # `.safetensors`, or `.bin`, `.pt`, `.pth` with pickled tensors
-) -> "dict[str, Tensor]":
+) -> "dict[str, Tensor]":  # taken out of a checkpoint, and without the prefix `module.`
     "Read the state dict of a weights file from any source; never executes code from the file"
     import torch
 
-    path = Path(path)
-    expect(path.is_file(), f"no file {path}", "a weights file", "Check the path.")
-    try:
-        if path.suffix == ".safetensors":
-            content = read_tensors(path)
-        else:
-            content = torch.load(path, map_location="cpu", weights_only=True)
-    except LabError:
-        raise
-    except Exception as e:
-        raise LabError(
-            f"{path} cannot be read as plain tensors ({str(e)[:120]})",
-            "a whole file of tensors; pickled code and other objects are never opened",
-            "Download it again, as .safetensors if available.",
-        ) from e
-    state: Any = _state_dict(content)
-    expect(
-        state is not None,
-        f"{path} is a {type(content).__name__} with other things than tensors",
-        "a flat dictionary of tensors",
-        "Provide the state dict alone, or the .safetensors file of the same model.",
-    )
-    return state
+    if Path(path).suffix == ".safetensors":
+        return read_tensors(path)
+    with opening(path, "a file of tensors", "Download it again, as .safetensors; pickled code is never opened."):
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        inner = [content[key] for key in ("model", "state_dict", "model_state_dict") if key in content]
+        state = {name.removeprefix("module."): tensor for name, tensor in (*inner, content)[0].items()}
+        expect(state, f"{path} without weights", "a state dict", "Provide it alone.")
+        assert all(isinstance(tensor, torch.Tensor) for tensor in state.values()), "not tensors alone"
+        return state
 
 
 def sha256(
@@ -359,10 +295,8 @@ def seal(
     **facts,  # further entries of the manifest
 ) -> None:
     "Write the manifest: the given facts and the checksum of every other file"
-    checksums = {}
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.name != manifest:
-            checksums[path.relative_to(folder).as_posix()] = sha256(path)
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != manifest]
+    checksums = {path.relative_to(folder).as_posix(): sha256(path) for path in files}
     (folder / manifest).write_text(_json_text(dict(facts, files=checksums)), encoding="utf-8")
 
 

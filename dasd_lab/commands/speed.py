@@ -15,7 +15,7 @@ from dasd_lab.commands.arguments import (
     PresetName,
     Settings,
     command,
-    print_json,
+    show,
 )
 
 # %% ../../nbs/11_commands/80_speed.ipynb #5b1ea941
@@ -33,16 +33,14 @@ def measure_speed(
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Recommend a batch size for this machine: captions per second, memory, duration of the preset"
-    from dasd_lab.base.presets import plain, settings
-    from dasd_lab.training.advice import advise
+    from dasd_lab.base.presets import settings
+    from dasd_lab.training.advice import advice_text, advise
     from dasd_lab.training.runtime import Runtime
 
     options = dict(tokens=tokens, patience=seconds)
     if sizes:
         options["sizes"] = tuple(sizes)
     advice = advise(preset, languages, changes or {}, settings(Runtime, machine or {}, "machine"), **options)
+    show(advice["rows"], json, advice)
     if not json:
-        print(advice)
-        return
-    rows = [plain(row) | dict(captions_per_s=row.per_s) for row in advice.rows]
-    print_json(plain(advice) | dict(rows=rows))
+        print(advice_text(advice))

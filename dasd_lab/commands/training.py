@@ -362,9 +362,9 @@ def _resumed(folder: Path, options: Mapping[str, Any]):  # a `training.recipes.R
     from dasd_lab.base.presets import read_preset
     from dasd_lab.evaluation.selection import figures_on
     from dasd_lab.training.recipes import resume
-    from dasd_lab.training.records import ResumableFile, read_record
+    from dasd_lab.training.records import read_record
 
-    record = read_record(folder, ResumableFile)
+    record = read_record(folder)
     settings = run_settings(options, record)
     if (folder / "captions.jsonl").exists() and not (folder / "card.json").exists():
         job = TrainingCall(

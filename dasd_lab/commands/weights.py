@@ -94,10 +94,10 @@ def import_checkpoint(
     languages: LanguageList | None = None,  # ISO 639 codes, such as de,fr (default: all in the checkpoint)
 ) -> None:
     "Convert a checkpoint of the authors' code to a run; no code in the file is executed"
-    from dasd_lab.runs.exchange import import_official, report_text
+    from dasd_lab.runs.exchange import import_official
 
     report = import_official(file, out, tokenizer, languages)
-    print(report_text(report), file=sys.stderr)
+    print(report, file=sys.stderr)
     if not tokenizer:
         print(
             "note: without --tokenizer the run reads token ids, not text; "

@@ -9,8 +9,7 @@ __all__ = ['FORMAT', 'KEPT', 'FILES', 'published_tower', 'named_towers', 'tower_
 # %% ../../nbs/05_runs/40_pretrained.ipynb #20e7e8a6
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,8 @@ from ..backbone.named_words import load_words
 from ..backbone.open_clip import open_clip_backbone
 from ..backbone.towers import Backbone, fingerprint, load_backbone, save_backbone
 from ..backbone.weights import CATALOGUE, find_weights
-from ..base.contracts import LabError, RetrievalMethod, expect
-from ..base.presets import list_presets, load_preset, plain, read_json, vary
+from ..base.contracts import RetrievalMethod, expect
+from ..base.presets import list_presets, load_preset, opening, plain, read_json, vary
 from ..base.storage import read_manifest, seal, unseal, whole_folder, write_tensors
 from .model_card import model_card, without_folders
 from .saved import load_method, method_in, own_parameters, own_state
@@ -33,18 +32,6 @@ from .shipped import run_card, run_parts
 # %% ../../nbs/05_runs/40_pretrained.ipynb #fa4300f9
 FORMAT = 1  # of the folder; a newer one is refused
 _PROBE = ("A dog.", "Two red cars stand above a tall tree; it's 12°C.")
-
-
-@contextmanager
-def _in_one_line(what: str, expected: str, next_step: str) -> Iterator[None]:
-    "Whatever a library says about a model, as a `LabError` with one line of it"
-    try:
-        yield
-    except LabError:
-        raise
-    except Exception as e:
-        line = (str(e).strip().splitlines() or [""])[0][:120]
-        raise LabError(f"{what} ({type(e).__name__}: {line})", expected, next_step) from e
 
 
 def published_tower(
@@ -182,7 +169,7 @@ def model_folder(
         return path
     place = "a folder, or owner/name of a repository that can be reached"
     step = "Check the name and the connection; for a private one, `hf auth login`."
-    with _in_one_line(f"{name}, which is no folder here and could not be fetched", place, step):
+    with opening(f"{name}, which is no folder here,", place, step):
         return Path(snapshot_download(name, revision=revision, allow_patterns=list(FILES), **options))
 
 # %% ../../nbs/05_runs/40_pretrained.ipynb #2ee4f75f
@@ -231,7 +218,7 @@ class Pretrained(ModelHubMixin, library_name="dasd_lab"):
             config = model_config(self.method, self.training, self.published)
             return model_card(self.name, config, self.results, self.license)
         header = "YAML between two lines of three dashes"
-        with _in_one_line("a card whose header cannot be read", header, "Correct README.md."):
+        with opening("the card", header, "Correct README.md."):
             return ModelCard(self.card)
 
     def _save_pretrained(self, save_directory: Path) -> None:
@@ -285,8 +272,7 @@ class Pretrained(ModelHubMixin, library_name="dasd_lab"):
         config = read_config(folder)
         facts = config["backbone"]
         published = facts.get("published")
-        what = f"{folder}/config.json, of which no model can be built"
-        with _in_one_line(what, "everything that `save_pretrained` writes", "Download or publish it again."):
+        with opening(folder, "everything that `save_pretrained` writes", "Download or publish it again."):
             towers = named_towers(published) if published else load_backbone(folder / "backbone")
             checked_towers(towers, facts, str(folder))
             method = method_in(folder, config | dict(backbone=facts["fingerprint"]), towers)
@@ -305,7 +291,7 @@ class Pretrained(ModelHubMixin, library_name="dasd_lab"):
     ) -> str:  # address of the commit
         "Upload the folder as a repository of the hub"
         step = "Type `hf auth login`, and check name and connection."
-        with _in_one_line(f"{repo_id} could not be uploaded", "a repository that may be written to", step):
+        with opening(f"the repository {repo_id}", "one that may be written to", step):
             return super().push_to_hub(repo_id, private=private, **options)
 
     @classmethod

@@ -14,7 +14,6 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,15 +35,11 @@ from .stages import Stage
 def check_trackers(
     trackers: Sequence[str | GeneralTracker],  # names such as 'wandb', 'mlflow', 'trackio', or trackers
 ) -> None:
-    "Refuse an unknown tracker, or one that is not installed"
-    known = sorted(map(str, LOGGER_TYPE_TO_CLASS))
+    "Refuse a tracker that is unknown or not installed"
     installed = [str(t) for t in get_available_trackers()]
-    for name in trackers:
-        if isinstance(name, str):
-            expect(name in known, f"a tracker {name!r}", f"one of {known}", "Correct the name.")
-            there = f"an installed one ({', '.join(installed) or 'none is'})"
-            step = f"`pip install {name}`, or leave it out."
-            expect(name in installed, f"the tracker {name!r}, which is not installed", there, step)
+    missing = [t for t in trackers if isinstance(t, str) and t not in installed]
+    known = f"some of {sorted(map(str, LOGGER_TYPE_TO_CLASS))}, of which {installed} are installed"
+    expect(not missing, f"trackers {missing}", known, "Correct the name, `pip install` the package, or leave it out.")
 
 
 def _named(name: str, folder: Path) -> GeneralTracker:
@@ -66,22 +61,20 @@ class Trackers:
         settings: Mapping = {},  # plain values that the trackers show
     ):
         processes()  # trackers ask it whether they are in the first process
-        self.started: list[GeneralTracker] = []
-        board = TensorBoardTracker("tensorboard", str(folder), purge_step=first)
-        named = [_named(t, folder) if isinstance(t, str) else t for t in trackers]
-        for tracker in [board, *named] if is_tensorboard_available() else named:
-            self.started.append(tracker)
-            self._try(tracker, tracker.start)
-            if tracker in self.started and tracker is not board:
-                self._try(tracker, partial(tracker.store_init_configuration, dict(settings)))
+        self.started = [_named(t, folder) if isinstance(t, str) else t for t in trackers]
+        if is_tensorboard_available():
+            self.started.append(TensorBoardTracker("tensorboard", str(folder), purge_step=first))
+        self._each(lambda tracker: tracker.start())
+        self._each(lambda tracker: tracker.name == "tensorboard" or tracker.store_init_configuration(dict(settings)))
 
-    def _try(self, tracker: GeneralTracker, call: Callable[[], Any]) -> None:
-        "Do something with a tracker, or drop it"
-        try:
-            call()
-        except Exception as e:
-            self.started = [t for t in self.started if t is not tracker]
-            warnings.warn(f"the tracker {tracker.name} is dropped: {e}", stacklevel=3)
+    def _each(self, call: Callable[[GeneralTracker], Any]) -> None:
+        "Do something with each tracker; one that cannot is dropped"
+        for tracker in list(self.started):
+            try:
+                call(tracker)
+            except Exception as e:
+                self.started = [t for t in self.started if t is not tracker]
+                warnings.warn(f"the tracker {tracker.name} is dropped: {e}", stacklevel=3)
 
     def add(
         self,
@@ -91,13 +84,11 @@ class Trackers:
         "Write the numbers of a row, under the name of its stage"
         numbers = {k: v for k, v in row.items() if isinstance(v, (int, float)) and k != "step"}
         values = {f"{row['stage']}/{k}": v for k, v in numbers.items()}
-        for tracker in self.started:
-            self._try(tracker, partial(tracker.log, values, at))
+        self._each(lambda tracker: tracker.log(values, at))
 
     def close(self) -> None:
         "Flush and close"
-        for tracker in self.started:
-            self._try(tracker, tracker.finish)
+        self._each(lambda tracker: tracker.finish())
 
 # %% ../../nbs/06_training/1_loop/50_logging.ipynb #3360e977
 class RunLog:
@@ -109,15 +100,17 @@ class RunLog:
         stages: Sequence[Stage],  # of the run
         rows: list[dict],  # so far, of a resumed run; extended in place
         *,
+        first: int = 0,  # step over all stages
         trackers: Sequence[str | GeneralTracker] = (),  # beside TensorBoard, see `Trackers`
         settings: Mapping = {},  # shown by them
     ):
         self.folder = folder
         self.stages = stages
         self.rows = rows
-        self.open_trackers = lambda first: Trackers(folder, first, trackers, settings) if folder else None
-        self.trackers: Trackers | None = None
-        self._measured: deque[tuple[float, int]] = deque()  # time in seconds, captions so far
+        self.trackers = Trackers(folder, first, trackers, settings) if folder else None
+        # time in seconds and captions so far, about once a second
+        self._measured: deque[tuple[float, int]] = deque(maxlen=30)
+        self.write()
 
     def steps_before(
         self,
@@ -138,17 +131,13 @@ class RunLog:
         self,
         row: Mapping,  # 'step', 'stage' and figures
     ) -> None:
-        "Add a row; the first one replaces an older log. NaN and infinity, which JSON lacks, are written as null"
+        "Add a row. NaN and infinity, which JSON lacks, are written as null"
         plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
         self.rows.append(plain)
-        at = self.steps_before(row.get("stage", "")) + row["step"]
-        if self.trackers is None:
-            self.write()
-            self.trackers = self.open_trackers(at)
-        elif self.folder:
+        if self.folder:
             _append(self.folder, plain)
         if self.trackers and "stage" in plain:
-            self.trackers.add(plain, at)
+            self.trackers.add(plain, self.steps_before(row["stage"]) + row["step"])
 
     def close(self) -> None:
         "Close the trackers"
@@ -169,8 +158,6 @@ class RunLog:
         stage = self.stages[number]
         captions = sum(s.steps * s.batch_size for s in self.stages[:number]) + step * stage.batch_size
         self._measured.append((now, captions))
-        while len(self._measured) > 2 and now - self._measured[1][0] > 30.0:  # seconds
-            self._measured.popleft()
         began, before = self._measured[0]
         rate = (captions - before) / (now - began) if now > began else 0.0
         progress = dict(

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PARTS', 'PAPER', 'TowerSizes', 'TowerConfig', 'tower_config', 'tower_sizes', 'frozen_parameters', 'planned_method',
-           'method_shapes', 'part_of', 'parameters_by_part', 'idle_parameters', 'memory_bytes', 'free_bytes']
+           'method_shapes', 'part_of', 'parameters_by_part', 'memory_bytes', 'free_bytes']
 
 # %% ../../nbs/06_training/3_planning/20_parameters.ipynb #fefa453c
 from collections import Counter
@@ -12,17 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import open_clip
 import psutil
 import torch
 from torch import nn
 
-from ..backbone.image_networks import image_network_config
 from ..backbone.languages import TowerLanguages, tower_languages
+from ..backbone.open_clip import offline_config, registry_config
 from ..backbone.text_towers import TextTower
 from ..backbone.towers import Backbone, BackboneManifest, build, listed_languages
 from ..backbone.transformers import packaged_config
-from ..base.contracts import RetrievalMethod, expect
+from ..base.contracts import RetrievalMethod
 from ..base.presets import checked, load_preset, opening, settings
 from ..base.storage import read_manifest
 from .recipes import BackboneChoice, method_and_config
@@ -44,7 +43,7 @@ class TowerSizes:
 class TowerConfig:
     "What towers are built from, without weights"
 
-    kind: str  # see `backbone.towers.register_kind`
+    kind: str  # see `backbone.towers.KINDS`
     model_cfg: dict  # configuration of that kind
     listed: TowerLanguages | None = None  # languages that the manifest of a saved backbone lists
 
@@ -78,20 +77,15 @@ def tower_config(
         manifest = checked(BackboneManifest, read_manifest(folder, "backbone"), str(folder))
         return TowerConfig(manifest.get("tower", "open_clip"), manifest["model_cfg"], listed_languages(manifest))
     if choice.timm:
-        return TowerConfig("image_network", image_network_config(choice.timm))
-    cfg = open_clip.get_model_config(choice.open_clip)
-    known = f"one of {len(open_clip.list_models())} in `open_clip.list_models()`"
-    expect(cfg is not None, f"the open_clip model {choice.open_clip!r}", known, "Correct the preset.")
-    return TowerConfig("open_clip", cfg)
+        return TowerConfig("image_network", dict(timm=choice.timm))
+    cfg, kind = offline_config(registry_config(choice.open_clip))
+    return TowerConfig(kind, cfg)
 
 # %% ../../nbs/06_training/3_planning/20_parameters.ipynb #6e92597a
 def tower_sizes(
     towers: TowerConfig | Backbone,  # an opened backbone, or what it would be built from
 ) -> TowerSizes:
     "The sizes of a text tower"
-    if isinstance(towers, TowerConfig) and "hf_model_name" in towers.model_cfg.get("text_cfg", {}):
-        name = towers.model_cfg["text_cfg"]["hf_model_name"]
-        expect(False, f"a text tower {name!r} of the hub", "a text tower of open_clip itself", "Choose another tower.")
     text: Any = towers if isinstance(towers, Backbone) else towers.build()[1]
     return TowerSizes(text.width, text.embed_dim, text.n_blocks, text.context_length, towers.source_language)
 
@@ -180,19 +174,6 @@ def parameters_by_part(
 
 # %% ../../nbs/06_training/3_planning/20_parameters.ipynb #e94c99f3
 PAPER = 134_000_000  # trainable parameters, five languages
-
-
-def idle_parameters(
-    sizes: TowerSizes,  # of the tower
-    n_languages: int,  # trained
-    hidden: int = 256,  # of A^sr and A^sa
-) -> int:
-    "Parameters in the authors' optimizer that no forward pass of their code uses"
-    D, E = sizes.width, sizes.embed_dim
-    adapter = (D + 1) * hidden + (hidden + 1) * D
-    norm = 2 * D
-    copied_layer = (D + E) * E + E
-    return n_languages * sizes.n_blocks * (2 * adapter + norm) + copied_layer
 
 # %% ../../nbs/06_training/3_planning/20_parameters.ipynb #c32f5ebe
 def memory_bytes(

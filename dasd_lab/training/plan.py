@@ -4,12 +4,12 @@
 
 # %% auto #0
 __all__ = ['Need', 'need_of', 'corpus_need', 'descriptions_need', 'backbone_need', 'vectors_need', 'StagePlan', 'TrainingPlan',
-           'plan', 'plan_text']
+           'plan']
 
 # %% ../../nbs/06_training/3_planning/30_plan.ipynb #51a2521c
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +19,16 @@ from ..base.contracts import LabError, RetrievalMethod, expect
 from ..base.foundation import data_root, lab_command
 from ..base.presets import load_preset, provenance, required, settings, vary
 from ..base.storage import read_manifest
-from ..corpora.catalog import BUILT_IN, Corpus, corpus_named, corpus_options, list_corpora
+from ..corpora.catalog import BUILT_IN, Corpus, corpus_named
 from ..corpora.leaks import refuse_trained_test_pictures
 from ..corpora.published.base import PublishedCorpus
 from ..corpora.published.cards import what_to_get
 from ..runs.shipped import run_folder, run_parts
-from .advice import Timed, random_method, spoken, timed_batches
+from .advice import random_method, spoken, timed_batches
 from dasd_lab.training.parameters import (
-    PAPER,
     TowerConfig,
-    TowerSizes,
     free_bytes,
     frozen_parameters,
-    idle_parameters,
     memory_bytes,
     method_shapes,
     parameters_by_part,
@@ -81,18 +78,16 @@ def corpus_need(
     if name in BUILT_IN and not any((data_root() / name).glob("**/manifest.json")):
         step = "Type `dasd-lab corpus build`; a training builds it as well."
         return Need(what, False, "the lab can build it, and has not", step)
-    need = need_of(what, lambda: _training_split(name, corpus_named(name), languages))
     try:
         corpus = corpus_named(name)
-    except LabError:
-        return need
-    if not isinstance(corpus, PublishedCorpus):
-        return need
-    remark = _untranslated(corpus, languages)
-    lines = what_to_get(corpus, "train", languages)
-    if not lines:
-        return replace(need, next_step=remark) if need.found else need
-    return Need(what, False, f"not everything is in {corpus.root}", "\n".join([*lines, remark]).strip())
+        published = isinstance(corpus, PublishedCorpus)
+        if published and (lines := what_to_get(corpus, "train", languages)):
+            return Need(what, False, f"not everything is in {corpus.root}", "\n".join(lines))
+        return Need(
+            what, True, _training_split(corpus, languages), _untranslated(corpus, languages) if published else ""
+        )
+    except LabError as e:
+        return Need(what, False, e.given, f"Expected {e.expected}. {e.next_step}")
 
 
 def _untranslated(corpus: PublishedCorpus, languages: Sequence[str]) -> str:
@@ -108,26 +103,25 @@ def _untranslated(corpus: PublishedCorpus, languages: Sequence[str]) -> str:
     )
 
 
-def _training_split(name: str, corpus: Corpus, languages: Sequence[str]) -> str:
+def _training_split(corpus: Corpus, languages: Sequence[str]) -> str:
     "Images and captions of a training split"
     corpus.check("train", *languages)
-    kind = "registered" if corpus_options(name)[0] in list_corpora() else "a folder"
     counts = Counter(f"{c.language} {c.origin}" for code in ("en", *languages) for c in corpus.captions("train", code))
     captions = ", ".join(f"{kind_of} {n:,}" for kind_of, n in counts.items())
-    return f"{kind}, {len(corpus.visuals('train')):,} training images, captions: {captions}"
+    return f"{len(corpus.visuals('train')):,} training images, captions: {captions}"
 
 
 def descriptions_need(
     name: str,  # of a corpus, as in the preset
 ) -> Need:
     "Do the training images have descriptions?"
+    command = lab_command("describe", name, "--split", "train", "--captioner", "MODEL")
 
     def captioner() -> str:
-        found = None if name in BUILT_IN else corpus_named(name).captioner("train")
-        expect(found or name in BUILT_IN, "the training images have none", "descriptions", f"Type `{command}`.")
-        return f"by {found['captioner']}" if found else "the lab's own detector generates them when they are needed"
+        found = dict(captioner="the lab's own detector") if name in BUILT_IN else corpus_named(name).captioner("train")
+        expect(found, "the training images have none", "descriptions", f"Type `{command}`.")
+        return f"by {found['captioner']}"
 
-    command = lab_command("describe", name, "--split", "train", "--captioner", "MODEL")
     return need_of(f"descriptions of {name}", captioner)
 
 # %% ../../nbs/06_training/3_planning/30_plan.ipynb #14f09d8d
@@ -138,11 +132,9 @@ def backbone_need(
     if preset.get("source_model"):
         return Need(f"source model {preset['source_model']}", True, "trained first, from scratch")
     choice = settings(BackboneChoice, preset.get("backbone") or {}, "backbone")
-    what = f"backbone of the run {choice.run}" if choice.run else f"backbone {choice.folder}"
-    if not choice.folder and not choice.run:
-        model = f"timm {choice.timm}" if choice.timm else f"open_clip {choice.open_clip}"
-        what = f"{model}, weights {choice.pretrained}"
-    return need_of(what, lambda: published_backbone(choice) and "loaded and verified")
+    named = dict(open_clip=choice.open_clip, timm=choice.timm, folder=choice.folder, run=choice.run)
+    what = ", ".join(f"{kind} {name}" for kind, name in (named | dict(weights=choice.pretrained)).items() if name)
+    return need_of(f"backbone {what}", lambda: published_backbone(choice) and "loaded and verified")
 
 
 def vectors_need(
@@ -153,24 +145,17 @@ def vectors_need(
         what = f"text side and tokenizer of the run {run}"
         return need_of(what, lambda: read_manifest(run_parts(run_folder(run))[0], "method") and "found")
     if preset.get("word_vectors") is not None:
-        return _word_vectors_need(preset)
+        words = settings(WordVectorsChoice, preset["word_vectors"], "word_vectors")
+        languages = ("en", *preset["languages"]) if words.kind in ("vec", "bin") else ()
+        missing = [language for language in languages if not Path(words.files.get(language, "")).is_file()]
+        step = "FastText's crawl vectors, cc.LANGUAGE.300: put their paths into `word_vectors.files`."
+        what = f"word vectors ({words.kind}), {words.dim} dimensions"
+        return Need(what, not missing, f"no files for {', '.join(missing)}" if missing else "", step if missing else "")
     if not preset.get("token_vectors"):
         return Need("tokenizer", True, f"learned from the captions, at most {preset['vocab_size']:,} tokens")
     choice = settings(VectorsChoice, preset["token_vectors"], "token_vectors")
     what = f"token vectors {choice.weights}, {choice.n_tokens:,}"
     return need_of(what, lambda: find_weights(choice.weights) and "found and verified")
-
-
-def _word_vectors_need(preset: dict) -> Need:
-    "Are the files of monolingual word vectors available?"
-    choice = settings(WordVectorsChoice, preset["word_vectors"], "word_vectors")
-    if choice.kind not in ("vec", "bin"):
-        return Need("word vectors", True, f"learned from the captions ({choice.kind}), {choice.dim} dimensions")
-    missing = [f"no file for {language}" for language in ("en", *preset["languages"]) if language not in choice.files]
-    missing += [f"not found: {language}: {p}" for language, p in choice.files.items() if not Path(p).is_file()]
-    what = f"word vectors of {1 + len({*preset['languages']} - {'en'})} languages"
-    step = "FastText's crawl vectors, cc.LANGUAGE.300: put their paths into `word_vectors.files`."
-    return Need(what, False, "; ".join(missing), step) if missing else Need(what, True, "all files were found")
 
 # %% ../../nbs/06_training/3_planning/30_plan.ipynb #87732956
 @dataclass(frozen=True)
@@ -181,38 +166,23 @@ class StagePlan:
     corpus: str  # that it is trained on
     captions: int  # seen in all
     trained: dict[str, int]  # part → parameters
-    timed: Timed | None = None  # measured, perhaps with a smaller batch; None: not known
 
-    @property
-    def how(self) -> str:
-        "Optimizer, schedule and critic"
-        s = self.stage
-        decay = f", weight decay {s.weight_decay:g}" if s.weight_decay else ""
-        critic = f"; critic: its own Adam at {s.critic.learning_rate:g}" if s.critic else ""
-        return f"{s.optimizer}{decay}, warm-up {s.warmup:.0%} of the steps, then {s.schedule}{critic}"
-
-    @property
-    def seconds(self) -> float | None:
-        "Of all steps; None: not known"
-        return self.stage.steps * self.stage.batch_size / self.timed.per_s if self.timed else None
-
-    def lines(self, number: int) -> list[str]:
-        "As text"
+    def __str__(self) -> str:
         s = self.stage
         images = " with images" if needs_pictures(s) else ""
-        lines = [
-            f"Stage {number}, {s.name.replace('_', ' ')}, on {self.corpus}{images}",
-            f"  {s.steps:,} steps of {s.batch_size}: {self.captions:,} captions seen; rate {s.learning_rate:g}; "
-            f"{self.how}",
-            f"  losses: {', '.join(f'{t.weight:g} × {t.called}' for t in s.terms)}",
-            "  trains",
-        ]
+        decay = f", weight decay {s.weight_decay:g}" if s.weight_decay else ""
+        critic = f"; critic: its own Adam at {s.critic.learning_rate:g}" if s.critic else ""
+        how = f"{s.optimizer}{decay}, warm-up {s.warmup:.0%} of the steps, then {s.schedule}{critic}"
+        rate = f"rate {s.learning_rate:g}; {how}"
         largest_first = sorted(self.trained.items(), key=lambda part: -part[1])
-        lines += [f"    {n:>14,}  {name}" for name, n in [*largest_first, ("together", sum(self.trained.values()))]]
-        if self.timed and self.seconds:
-            scaled = "" if self.timed.batch_size == s.batch_size else f", scaled from {self.timed.batch_size}"
-            lines.append(f"  {self.seconds / s.steps:.2f} s a step{scaled}: {spoken(self.seconds)}")
-        return lines
+        lines = [
+            f"Stage {s.name.replace('_', ' ')}, on {self.corpus}{images}",
+            f"  {s.steps:,} steps of {s.batch_size}: {self.captions:,} captions seen; {rate}",
+            f"  losses: {', '.join(f'{t.weight:g} × {t.called}' for t in s.terms)}",
+            f"  trains {sum(self.trained.values()):,} parameters",
+            *(f"    {n:>14,}  {name}" for name, n in largest_first),
+        ]
+        return "\n".join(lines)
 
 
 def _stage_plan(stage: Stage, preset: dict, method: RetrievalMethod) -> StagePlan:
@@ -225,40 +195,29 @@ def _stage_plan(stage: Stage, preset: dict, method: RetrievalMethod) -> StagePla
     return StagePlan(stage, corpus, captions, parameters_by_part(method, set_trainable(method, stage.trained_parts)))
 
 # %% ../../nbs/06_training/3_planning/30_plan.ipynb #6174b65b
-def _measured(
+def _time_text(
     preset: dict, plans: Sequence[StagePlan], languages: Sequence[str], towers: TowerConfig | Backbone, needed: int
-) -> tuple[list[StagePlan], str]:
-    "The stages with the duration of a step, or why it is not known"
+) -> str:
+    "The duration of a step of every stage and of all of them, or why it is not known"
     if preset.get("word_vectors") is not None:
-        return list(plans), "the number of words is only known once the captions are read"
+        return "not known: the number of words is only known once the captions are read"
     if free_bytes() < 1.3 * needed:
-        return list(plans), f"a step needs about {1.3 * needed / 1e9:.1f} GB, {free_bytes() / 1e9:.1f} GB are free"
-    timed = []
+        return f"not known: a step needs about {1.3 * needed / 1e9:.1f} GB, {free_bytes() / 1e9:.1f} GB are free"
+    seconds = []
     try:
         method = random_method(preset, languages, towers)
-        for p in plans:
-            sizes = max(4, p.stage.batch_size // 8), p.stage.batch_size
-            timed.append(replace(p, timed=timed_batches(method, p.stage, sizes, rounds=3, patience=20.0)[-1]))
+        for s in (p.stage for p in plans):
+            sizes = max(4, s.batch_size // 8), s.batch_size
+            seconds.append(s.batch_size / timed_batches(method, s, sizes, rounds=3, patience=20.0)[-1]["per_s"])
     except (LabError, RuntimeError, MemoryError) as e:
-        return list(plans), f"the measured step failed ({str(e)[:100]})"
-    return timed, ""
+        return f"not known: the measured step failed ({str(e)[:100]})"
+    steps = ", ".join(f"{taken:.2f} s a step of {p.stage.name}" for p, taken in zip(plans, seconds))
+    total = spoken(sum(p.stage.steps * taken for p, taken in zip(plans, seconds)))
+    return f"{total} on this processor, without computing features and training towers: {steps}"
 
 # %% ../../nbs/06_training/3_planning/30_plan.ipynb #871d9859
-def _compared(preset: dict, sizes: TowerSizes) -> str:
-    "Our count beside the paper's, for five languages"
-    if not preset.get("sources") or not preset.get("token_vectors") or "adapter" not in preset["config"]:
-        return ""
-    parts = parameters_by_part(method_shapes(preset, ("de", "fr", "cs", "zh", "ja"), sizes))
-    five = sum(parts.values()) - parts.get("disentangler: norms", 0)
-    idle = idle_parameters(sizes, 5)
-    more = "A^sr and A^sa exist once per language here, in the released code in every block, unused"
-    if preset["config"]["adapter"].get("product") == "official":
-        more = f"with {idle / 1e6:.1f} M unused parameters of the released code {(five + idle) / 1e6:.1f} M"
-    return f"five languages: {five / 1e6:.1f} M here, {PAPER / 1e6:.0f} M in the paper; {more}"
-
-
 def _tuning_text(preset: dict) -> str:
-    "English finetuning in words"
+    "English finetuning in words; '' for none"
     tuning = finetuning_of(preset)
     phases = []
     for p in tuning.phases:
@@ -296,17 +255,14 @@ def _needs(
 class TrainingPlan:
     "What a preset would train"
 
-    preset: str  # its name
-    method: str  # registered
-    languages: tuple[str, ...]  # targets
+    title: str  # preset, method and languages
     needs: tuple[Need, ...]  # data, backbone, token vectors
     finetuning: str  # English finetuning in words; '' for none
     stages: tuple[StagePlan, ...]  # in order
     parameters: dict[str, int]  # part → of the method
     frozen: int | None  # of the towers; None: not counted
     memory: dict[str, int]  # kind → bytes
-    compared: str  # with the paper's count; '' for a preset that repeats no run of it
-    time_not_known: str  # why; '' if it was measured
+    time: str  # in words
     sources: dict[str, str]  # dotted setting → its source
 
     @property
@@ -315,7 +271,25 @@ class TrainingPlan:
         return all(n.found for n in self.needs)
 
     def __str__(self) -> str:
-        return plan_text(self)
+        blocks = [self.title, f"Required: {'' if self.ready else 'not '}everything was found"]
+        for need in self.needs:
+            steps = [f"            {line}" for line in need.next_step.splitlines()]
+            found = f"  [{'found' if need.found else 'missing'}] {need.what}: {need.detail}"
+            blocks[-1] = "\n".join([blocks[-1], found, *steps])
+        if self.finetuning:
+            blocks.append(f"First: {self.finetuning}")
+        frozen = f"{self.frozen:,}" if self.frozen else "not counted"
+        kinds = ", ".join(f"{kind} {n / 1e9:.2f}" for kind, n in self.memory.items())
+        ours = [f"  {name}: {source}" for name, source in self.sources.items() if source.startswith("ours")]
+        sizes = [
+            f"Parameters of the method: {sum(self.parameters.values()):,}; frozen towers: {frozen}",
+            f"Memory: {sum(self.memory.values()) / 1e9:.2f} GB, counted: {kinds}; without the features of the corpora "
+            "and the activations of a batch",
+            f"Time: {self.time}",
+            f"Settings with a stated source: {len(self.sources)}, of which {len(ours)} are ours",
+            *ours,
+        ]
+        return "\n\n".join([*blocks, *map(str, self.stages), "\n".join(sizes)])
 
 
 def plan(
@@ -334,72 +308,21 @@ def plan(
     expect(preset.get("stages"), f"the preset {name!r} without stages", "one that trains a method", step)
     targets = tuple(languages or required(preset, "languages"))
     towers = backbone or tower_config(preset)
-    sizes = tower_sizes(towers)
-    method = method_shapes(preset, targets, sizes)
+    method = method_shapes(preset, targets, tower_sizes(towers))
     parameters, frozen = parameters_by_part(method), frozen_parameters(towers)
-    plans = [_stage_plan(s, preset, method) for s in scaled_stages(preset, len(targets))]
-    memory = memory_bytes(sum(parameters.values()), max(sum(p.trained.values()) for p in plans), frozen)
-    reason = "it was not measured"
+    stages = tuple(_stage_plan(s, preset, method) for s in scaled_stages(preset, len(targets)))
+    memory = memory_bytes(sum(parameters.values()), max(sum(p.trained.values()) for p in stages), frozen)
+    time = "not known: it was not measured"
     if measure:
-        plans, reason = _measured(preset, plans, targets, towers, sum(memory.values()))
+        time = _time_text(preset, stages, targets, towers, sum(memory.values()))
     return TrainingPlan(
-        preset=name,
-        method=preset["method"],
-        languages=targets,
-        needs=_needs(preset, targets, plans, backbone),
-        finetuning=_tuning_text(preset),
-        stages=tuple(plans),
-        parameters=parameters,
-        frozen=frozen,
-        memory=memory,
-        compared=_compared(preset, sizes),
-        time_not_known=reason,
-        sources=provenance(preset),
+        f"{name}: {preset['method']} for {', '.join(targets)}",
+        _needs(preset, targets, stages, backbone),
+        _tuning_text(preset),
+        stages,
+        parameters,
+        frozen,
+        memory,
+        time,
+        provenance(preset),
     )
-
-# %% ../../nbs/06_training/3_planning/30_plan.ipynb #0c9a04c1
-def _needs_text(p: TrainingPlan) -> list[str]:
-    "Requirements, and how to get what is missing"
-    lines = ["Required: everything was found" if p.ready else "Required: not everything was found"]
-    for need in p.needs:
-        lines.append(f"  [{'found' if need.found else 'missing'}] {need.what}: {need.detail}")
-        lines += [f"            {line}" for line in need.next_step.splitlines()]
-    return lines
-
-
-def _sizes_text(p: TrainingPlan) -> list[str]:
-    "Parameters, memory and time"
-    frozen = f"{p.frozen:,}" if p.frozen else "not counted"
-    lines = [f"Parameters of the method: {sum(p.parameters.values()):,}; frozen towers: {frozen}"]
-    if p.compared:
-        lines.append(f"  {p.compared}")
-    kinds = ", ".join(f"{kind} {n / 1e9:.2f}" for kind, n in p.memory.items())
-    without = "without the features of the corpora and the activations of a batch"
-    lines.append(f"Memory: {sum(p.memory.values()) / 1e9:.2f} GB, counted: {kinds}; {without}")
-    time = f"not known: {p.time_not_known}"
-    if not p.time_not_known:
-        seconds = sum(s.seconds or 0 for s in p.stages)
-        time = f"{spoken(seconds)} on this processor, without computing features and training towers"
-    return [*lines, f"Time: {time}"]
-
-
-def _sources_text(sources: dict[str, str]) -> list[str]:
-    "How many settings are from where, and those that are ours"
-    kinds = Counter(source.split(",")[0].split(":")[0] or "not stated" for source in sources.values())
-    counts = [f"{n} {'our own' if kind == 'ours' else f'from the {kind}'}" for kind, n in kinds.most_common()]
-    ours = [f"  {name}: {source}" for name, source in sources.items() if source.startswith("ours")]
-    return ["Settings: " + ", ".join(counts), *ours]
-
-
-def plan_text(
-    p: TrainingPlan,  # any
-) -> str:
-    "A plan as text"
-    blocks = [[f"{p.preset}: {p.method} for {', '.join(p.languages)}"], _needs_text(p)]
-    if p.finetuning:
-        blocks.append([f"First: {p.finetuning}"])
-    blocks += [stage.lines(i) for i, stage in enumerate(p.stages, 1)]
-    blocks.append(_sizes_text(p))
-    if any(p.sources.values()):
-        blocks.append(_sources_text(p.sources))
-    return "\n\n".join("\n".join(lines) for lines in blocks)

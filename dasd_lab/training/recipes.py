@@ -48,7 +48,7 @@ from .checkpoints import Selection
 from .graphs import check_recording
 from .logging import check_trackers, claim, read_log
 from .picture_batches import PictureBatches, captions_by_picture, whole_pictures
-from .records import ResumableFile, begin_record, read_record, write_readme
+from .records import begin_record, read_record, write_readme
 from .runs import Keeping, RunOptions, fit
 from .runtime import Runtime, Worker, processes
 from .source_model import Phase, finetune_source, token_rows, train_source
@@ -217,7 +217,7 @@ def batches_for(
 ) -> Batches:
     "For any stage, its batches"
     if method.batch_type == "captions":
-        return _CaptionData(method, data, seed).batches
+        return _caption_batches(method, data, seed)
     rows, texts = captions_by_picture(data.pairs, method.backbone.source_language)
     return lambda stage: PictureBatches(
         texts,
@@ -232,58 +232,43 @@ def batches_for(
     )
 
 # %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #f5456273
-class _CaptionData:
-    "Tokenized captions with the columns that a method reads"
+def _caption_batches(method: RetrievalMethod, data: TrainingData, seed: int) -> Batches:
+    "Batches of tokenized captions of one language, with the columns that a method reads"
+    tokenized = {
+        language: token_rows(method.tokenizer, p.target, method.context_length) for language, p in data.pairs.items()
+    }
+    sources = {language: data.features.rows(p.source) for language, p in data.pairs.items()}
+    visuals = {language: p.visual_index for language, p in data.pairs.items()}
+    of_texts, of_images = _text_columns(method, data), _image_columns(method, data)
+    unknown = set(method.read_columns) - {"source_features", "image_features", *of_texts, *of_images}
+    step = "Make it with `training_data(…, reads=columns_of(preset))`."
+    expect(not unknown, f"data without {', '.join(unknown)}", f"the columns that {method.name!r} reads", step)
 
-    def __init__(self, method: RetrievalMethod, data: TrainingData, seed: int):
-        self.method = method
-        self.features = data.features
-        self.seed = seed
-        self.rows = {
-            language: token_rows(method.tokenizer, p.target, method.context_length)
-            for language, p in data.pairs.items()
-        }
-        self.sources = {language: data.features.rows(p.source) for language, p in data.pairs.items()}
-        self.visuals = {language: p.visual_index for language, p in data.pairs.items()}
-        self.text_columns = _text_columns(method, data)
-        self.image_columns = _image_columns(method, data)
-        known = {"source_features", "image_features", *self.text_columns, *self.image_columns}
-        missing = [name for name in method.read_columns if name not in known]
-        expect(
-            not missing,
-            f"data without {', '.join(missing)}",
-            f"the columns that {method.name!r} reads",
-            "Make it with `training_data(…, reads=columns_of(preset))`.",
-        )
-
-    def pad(self, rows: list[list[int]]) -> tuple[Tensor, Tensor]:
-        "Ids [B, L] and the index of the last token [B]"
-        return self.method.tokenizer.pad(rows, self.method.pad_length)
-
-    def batches(self, stage: Stage) -> CaptionBatches:
-        "The batches of a stage; captions without an image are left out of a stage that needs images"
-        with_images = needs_pictures(stage) or all((rows >= 0).all() for rows in self.visuals.values())
+    def batches(stage: Stage) -> CaptionBatches:
+        with_images = needs_pictures(stage) or all((rows >= 0).all() for rows in visuals.values())
         fewest = 0 if with_images else -1
-        kept = {language: np.flatnonzero(rows >= fewest) for language, rows in self.visuals.items()}
+        kept = {language: np.flatnonzero(rows >= fewest) for language, rows in visuals.items()}
 
         def some(values):
             return {language: [values[language][i] for i in rows] for language, rows in kept.items()}
 
-        more = {name: (some(rows), table) for name, (rows, table) in self.text_columns.items()}
+        columns = {name: (some(rows), table) for name, (rows, table) in of_texts.items()}
         if with_images:
-            more |= {name: (some(self.visuals), table) for name, table in self.image_columns.items()}
+            columns |= {name: (some(visuals), table) for name, table in of_images.items()}
         return CaptionBatches(
-            some(self.rows),
-            self.pad,
-            some(self.sources),
-            self.features.source_features,
-            some(self.visuals) if with_images else None,
-            self.features.image_features if with_images else None,
+            some(tokenized),
+            lambda rows: method.tokenizer.pad(rows, method.pad_length),
+            some(sources),
+            data.features.source_features,
+            some(visuals) if with_images else None,
+            data.features.image_features if with_images else None,
             stage.batch_size,
-            self.seed,
+            seed,
             bucket=stage.length_bucket,
-            more={name: column for name, column in more.items() if name in self.method.read_columns},
+            more={name: column for name, column in columns.items() if name in method.read_columns},
         )
+
+    return batches
 
 
 def _text_columns(method: RetrievalMethod, data: TrainingData) -> dict[str, Column]:
@@ -293,8 +278,7 @@ def _text_columns(method: RetrievalMethod, data: TrainingData) -> dict[str, Colu
     texts = list(dict.fromkeys(caption for p in data.pairs.values() for caption in p.source))
     row = {caption: i for i, caption in enumerate(texts)}
     rows = {language: [row[caption] for caption in p.source] for language, p in data.pairs.items()}
-    tokens: Any = method.tokens
-    ids, end_index = tokens(texts)
+    ids, end_index = method.tokens(texts)
     return dict(source_ids=(rows, ids), source_end=(rows, end_index))
 
 
@@ -315,23 +299,6 @@ def _image_columns(method: RetrievalMethod, data: TrainingData) -> dict[str, Row
 FEWEST = 8  # captions per language that a stage needs
 
 
-@dataclass
-class _Placed:
-    "Parallel captions of one language with the training images that they belong to"
-
-    pairs: Sequence[Pair]
-    places: np.ndarray  # [n] training image of each pair; -1: none
-
-    @property
-    def source(self) -> list[str]:
-        return [p.source for p in self.pairs]
-
-    def among(self, used: np.ndarray, language: str) -> CaptionPairs:
-        "As captions whose index is a row of the used images"
-        rows = np.where(self.places < 0, -1, np.searchsorted(used, self.places))
-        return CaptionPairs(self.source, [p.target for p in self.pairs], rows, language, [""] * len(rows))
-
-
 def parallel_data(
     pairs: Mapping[str, Sequence[Pair]],  # language → aligned captions
     backbone: Backbone,  # frozen
@@ -340,15 +307,19 @@ def parallel_data(
     **about,  # provenance, for the card
 ) -> TrainingData:
     "Training data from parallel captions"
-    found = {}
+    aligned = {}
     for language, own in pairs.items():
         many = f"at least {FEWEST}, better some thousand"
         expect(len(own) >= FEWEST, f"{len(own)} pairs in {language!r} to train on", many, "Give more of them.")
         no_image = np.full(len(own), -1)
         places = no_image if corpus is None else picture_places(own, corpus, source=backbone.source_language)
-        found[language] = _Placed(own, places)
-    used = np.unique(np.concatenate([p.places for p in found.values()]))
+        sources, targets = [p.source for p in own], [p.target for p in own]
+        aligned[language] = CaptionPairs(sources, targets, places, language, [""] * len(own))
+    used = np.unique(np.concatenate([p.visual_index for p in aligned.values()]))
     used = used[used >= 0]
+    for language, p in aligned.items():  # images are numbered anew, without those that no caption belongs to
+        rows = np.where(p.visual_index < 0, -1, np.searchsorted(used, p.visual_index))
+        aligned[language] = replace(p, visual_index=rows)
     columns: dict[str, Tensor] = {}
     descriptions: list[str] = []
     if corpus is not None and len(used):
@@ -362,11 +333,10 @@ def parallel_data(
     about |= dict(
         corpus=getattr(corpus, "name", CAPTIONS_ALONE),
         corpus_checksum=getattr(corpus, "checksum", ""),
-        pairs={language: len(p.pairs) for language, p in found.items()},
-        with_picture={language: int((p.places >= 0).sum()) for language, p in found.items()},
+        pairs={language: len(p) for language, p in aligned.items()},
+        with_picture={language: int((p.visual_index >= 0).sum()) for language, p in aligned.items()},
     )
-    aligned = {language: p.among(used, language) for language, p in found.items()}
-    return TrainingData(aligned, _source_features(found, backbone, None, **columns), about, descriptions)
+    return TrainingData(aligned, _source_features(aligned, backbone, None, **columns), about, descriptions)
 
 # %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #6fbe3f37
 def scaled_stages(
@@ -560,11 +530,6 @@ class _Call:
         "This process and its runtime"
         return Worker(self.options.runtime)
 
-    @property
-    def own_folder(self) -> Path | None:
-        "The run folder, in the process that writes; None in all others"
-        return self.out if self.worker.first else None
-
     def corpus_named(self, name: str) -> Corpus:
         return corpus_named(name, self.preset.get("frames", 1))
 
@@ -598,8 +563,7 @@ def _check(call: _Call) -> None:
     check_trackers(call.options.keeping.trackers)
     check_recording(method_and_config(call.preset)[0], call.worker)
     if call.out:
-        step = "Choose another --out, or remove it yourself."
-        _refuse_finished(call.out, f"{call.out} holds a finished run", "a new folder", step)
+        _refuse_finished(call.out)
     several = f"{call.worker.n} processes without a run folder"
     expect(call.out or call.worker.n == 1, several, "one that all of them can read", "Give `out`.")
     selection = call.options.selection
@@ -611,11 +575,12 @@ def _check(call: _Call) -> None:
     )
 
 
-def _refuse_finished(folder: Path, given: str, expected: str, next_step: str) -> None:
+def _refuse_finished(folder: Path) -> None:
     "Refuse the folder of a finished run"
     if (folder / "card.json").exists():
         _tidy(folder)
-        raise LabError(given, expected, next_step)
+        step = "`load_run` opens it. Choose another --out, or remove it yourself."
+        raise LabError(f"{folder} holds a finished run", "a new folder, or an interrupted run", step)
 
 
 def _tidy(out: Path) -> None:
@@ -625,33 +590,22 @@ def _tidy(out: Path) -> None:
 
 # %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #e2abb177
 def _frozen_backbone(call: _Call) -> Backbone:
-    "The backbone of a run, on the device of this process"
+    "The given backbone, or that of the folder, or the preset's, on the device of this process"
     folder = call.out and call.out / "backbone"
-    if call.worker.first:
-        backbone = _first_backbone(call, folder if folder and folder.exists() else None)
-        if folder and not folder.exists():
-            save_backbone(backbone, folder, seed=call.given["seed"])
-    call.worker.wait()
-    if not call.worker.first:
-        assert folder is not None, "several processes without a folder are refused"
-        backbone = load_backbone(folder)
-    return backbone.to(call.worker.device)
-
-
-def _first_backbone(call: _Call, folder: Path | None) -> Backbone:
-    "The given backbone, or that of the folder, or the preset's"
-    saved = load_backbone(folder) if folder else None
-    given = call.backbone
-    if isinstance(given, (str, Path)):
-        given = load_backbone(given)
-    if saved and given:
-        step = "Leave `backbone` out to resume, or choose another folder."
-        same = fingerprint(given) == fingerprint(saved)
-        expect(same, f"another backbone than {folder}", "the one that run was started with", step)
-    if chosen := given or saved:
-        return chosen
-    show = bool(call.options.progress)
-    return backbone_for(call.preset, lambda: call.training_corpus, call.given["seed"], show, call.worker.device)
+    seed, device = call.given["seed"], call.worker.device
+    given = load_backbone(call.backbone) if isinstance(call.backbone, (str, Path)) else call.backbone
+    with processes().main_process_first():  # the others load what the first one saved
+        if folder and folder.exists():
+            saved = load_backbone(folder)
+            step = "Leave `backbone` out to resume, or choose another folder."
+            same = given is None or fingerprint(given) == fingerprint(saved)
+            expect(same, f"another backbone than {folder}", "the one that run was started with", step)
+            return (given or saved).to(device)
+        show = bool(call.options.progress)
+        backbone = given or backbone_for(call.preset, lambda: call.training_corpus, seed, show, device)
+        if folder:
+            save_backbone(backbone, folder, seed=seed)
+    return backbone.to(device)
 
 
 def _data_of(call: _Call, backbone: Backbone) -> tuple[TrainingData, dict[str, TrainingData]]:
@@ -668,10 +622,8 @@ def _data_of(call: _Call, backbone: Backbone) -> tuple[TrainingData, dict[str, T
         return call.data or data(call.training_corpus), others
 
 # %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #83ea5ff9
-def _begin(call: _Call, method: RetrievalMethod, stages: Sequence[Stage], about: dict) -> None:
+def _begin(call: _Call, out: Path, method: RetrievalMethod, stages: Sequence[Stage], about: dict) -> None:
     "Write what the run was given into its folder"
-    if not call.own_folder:
-        return
     options = call.options
     names = tuple(t for t in options.keeping.trackers if isinstance(t, str))
     given = call.given | dict(
@@ -681,8 +633,8 @@ def _begin(call: _Call, method: RetrievalMethod, stages: Sequence[Stage], about:
         machine=plain(options.runtime) | dict(processes=call.worker.n),
     )
     backbone = fingerprint(method.backbone)
-    begin_record(call.own_folder, call.preset, given, about, backbone, config=method.config, stages=stages)
-    write_readme(call.own_folder, "in training", read_log(call.own_folder))
+    begin_record(out, call.preset, given, about, backbone, config=method.config, stages=stages)
+    write_readme(out, "in training", read_log(out))
 
 
 def _card(call: _Call, method: RetrievalMethod, stages: Sequence[Stage], data: TrainingData) -> dict:
@@ -716,33 +668,34 @@ def _finish(out: Path, method: RetrievalMethod, log: Sequence[dict], card: dict)
 def _trained(call: _Call) -> Run:
     "Check, freeze the backbone, read the data, train and save"
     began = time.process_time()
-    seed, out = call.given["seed"], call.own_folder
     _check(call)
+    seed, options = call.given["seed"], call.options
+    out = call.out if call.worker.first else None  # in the process that writes
+    if not call.out:  # without a folder there are no checkpoints
+        options = replace(options, keeping=replace(options.keeping, checkpoint_every=0))
     with claim(out) if out else nullcontext():
         backbone = _frozen_backbone(call)
         source_s = time.process_time() - began
         data, others = _data_of(call, backbone)
         method = new_method(call.preset, data, backbone, seed)
         stages = stages_for(call.preset, data, others)
-        of_stage = {stage: batches_for(method, own, seed) for stage, own in others.items()}
+        batches = {stage: batches_for(method, own, seed) for stage, own in others.items()}
         usual = batches_for(method, data, seed)
-        more = dict(stage_corpora={stage: own.about for stage, own in others.items()}) if others else {}
-        _begin(call, method, stages, data.about | more)
-        options = call.options
-        if not call.out:  # without a folder there are no checkpoints
-            options = replace(options, keeping=replace(options.keeping, checkpoint_every=0))
+        if out:
+            more = dict(stage_corpora={stage: own.about for stage, own in others.items()}) if others else {}
+            _begin(call, out, method, stages, data.about | more)
         try:
-            log = fit(method, stages, lambda s: of_stage.get(s.name, usual)(s), call.out, seed, **vars(options))
+            log = fit(method, stages, lambda s: batches.get(s.name, usual)(s), call.out, seed, **vars(options))
             times = dict(source_cpu_s=round(source_s, 1), cpu_s=round(time.process_time() - began, 1))
             card = _card(call, method, stages, data) | times
             method.training_corpora = call.corpora
             if out:
                 _finish(out, method, log, card)
         except BaseException as e:
-            state = "stopped" if isinstance(e, KeyboardInterrupt) else f"ended early: {e}"
             if out:
                 with suppress(Exception):
-                    write_readme(out, state, read_log(out))
+                    stopped = isinstance(e, KeyboardInterrupt)
+                    write_readme(out, "stopped" if stopped else f"ended early: {e}", read_log(out))
             raise
         call.worker.wait()
     return Run(method, log, card, call.out)
@@ -788,19 +741,26 @@ def resume(
 ) -> Run:
     "Resume a run from its folder alone, without its preset's file"
     folder = Path(folder)
-    r = read_record(folder, ResumableFile)
-    _refuse_finished(folder, f"{folder}, a finished run", "an interrupted one", "`load_run` opens it.")
+    r = read_record(folder)
+    _refuse_finished(folder)
     step = "Call `train` with the same data and the same folder."
     expect(not r["data_given"], f"{folder}, which was started with data of its own", "a run on a corpus", step)
-    runtime = {k: v for k, v in r["machine"].items() if k != "processes"}
-    options = RunOptions(
-        validate,
-        settings(Selection, r["selection"], "selection") if r["selection"] else None,
-        settings(Keeping, r["keeping"], "keeping"),
-        settings(FaultPolicy, r["guard"], "guard"),
-        settings(Runtime, runtime, "machine"),
-        progress,
+    machine = {k: v for k, v in r["machine"].items() if k != "processes"}
+    options = dict(
+        selection=settings(Selection, r["selection"], "selection") if r["selection"] else None,
+        keeping=settings(Keeping, r["keeping"], "keeping"),
+        guard=settings(FaultPolicy, r["guard"], "guard"),
+        runtime=settings(Runtime, machine, "machine"),
     )
-    given = {k: r[k] for k in ("preset", "changes", "languages", "seed", "corpus", "features", "data_given")}
-    preset = read_preset(folder / "preset.json")
-    return _trained(_Call(given, preset, r["corpus"], folder, None, None, replace(options, **changed)))
+    return train(
+        read_preset(folder / "preset.json") | dict(name=r["preset"]),
+        r["corpus"],
+        r["languages"],
+        folder,
+        r["seed"],
+        changes=r["changes"],
+        features=r["features"],
+        validate=validate,
+        progress=progress,
+        **options | changed,
+    )

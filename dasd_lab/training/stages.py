@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['BLOCK', 'Rows', 'Column', 'Term', 'CriticTraining', 'Stage', 'needs_pictures', 'check_terms', 'stage_loss',
            'set_trainable', 'half_cosine', 'cosine_factor', 'learning_rate', 'length_batches', 'check_captions',
-           'CaptionOrder', 'CaptionBatches']
+           'CaptionBatches']
 
 # %% ../../nbs/06_training/1_loop/20_stages.ipynb #722551d3
 import math
@@ -231,61 +231,11 @@ def check_captions(
 
 # %% ../../nbs/06_training/1_loop/20_stages.ipynb #7831bc13
 BLOCK = 1024  # languages drawn at a time
-
-
-class CaptionOrder:
-    "Which captions are the batch of any step, from its number"
-
-    def __init__(
-        self,
-        lengths: Mapping[str, np.ndarray],  # language → tokens of every caption
-        batch_size: int,  # B
-        seed: int,  # of languages and order
-        bucket: int,  # batches sorted by length together
-    ):
-        self.lengths = lengths
-        self.batch_size = batch_size
-        self.seed = seed
-        self.bucket = bucket
-        self.languages = sorted(lengths)
-        self._drawn = np.empty(0, int)
-        self._orders: dict[str, tuple[int, np.ndarray]] = {}
-        for language in lengths:
-            check_captions(len(lengths[language]), batch_size, f"captions in {language!r}")
-
-    def order(
-        self,
-        language: str,  # ISO 639
-        epoch: int,  # passes over the language before this one
-    ) -> np.ndarray:  # [n_batches, B]
-        "The batches of one pass over a language"
-        known_epoch, batches = self._orders.get(language, (-1, np.empty(0)))
-        if known_epoch != epoch:
-            rng = np.random.default_rng([self.seed, self.languages.index(language), epoch])
-            batches = length_batches(self.lengths[language], self.batch_size, rng, self.bucket)
-            self._orders[language] = epoch, batches
-        return batches
-
-    def chosen(
-        self,
-        step: int,  # from 0
-    ) -> tuple[str, np.ndarray]:  # language, rows [B]
-        "The language of a step and its captions"
-        while len(self._drawn) <= step:
-            rng = np.random.default_rng([self.seed, len(self._drawn) // BLOCK, 7])
-            self._drawn = np.append(self._drawn, rng.integers(len(self.languages), size=BLOCK))
-        drawn = self._drawn[step]
-        language = self.languages[drawn]
-        earlier = int((self._drawn[:step] == drawn).sum())
-        epoch, place = divmod(earlier, len(self.lengths[language]) // self.batch_size)
-        return language, self.order(language, epoch)[place]
-
-# %% ../../nbs/06_training/1_loop/20_stages.ipynb #08feeb8f
 Rows = Tensor | StoredRows  # of features, in memory or in a feature store
 Column = tuple[Mapping[str, Sequence[int]], Rows]  # language → row of every caption; the rows
 
 
-class CaptionBatches(CaptionOrder):
+class CaptionBatches:
     "The batch of any step, from its number: ids of target captions, and columns by the names of `contracts.COLUMNS`"
 
     def __init__(
@@ -302,14 +252,48 @@ class CaptionBatches(CaptionOrder):
         bucket: int = 8,  # batches sorted by length together
         more: Mapping[str, Column] | None = None,  # further columns by name
     ):
-        lengths = {language: np.array([len(r) for r in captions]) for language, captions in rows.items()}
-        super().__init__(lengths, batch_size, seed, bucket)
         self.rows = rows
         self.pad = pad
+        self.batch_size = batch_size
+        self.seed = seed
+        self.bucket = bucket
+        self.languages = sorted(rows)
         self.columns: dict[str, Column] = dict(source_features=(sources, source_features))
         if image_features is not None:
             self.columns["image_features"] = (visuals or sources, image_features)
         self.columns |= more or {}
+        self._drawn = np.empty(0, int)
+        self._orders: dict[str, tuple[int, np.ndarray]] = {}
+        for language, captions in rows.items():
+            check_captions(len(captions), batch_size, f"captions in {language!r}")
+
+    def order(
+        self,
+        language: str,  # ISO 639
+        epoch: int,  # passes over the language before this one
+    ) -> np.ndarray:  # [n_batches, B]
+        "The batches of one pass over a language"
+        known_epoch, batches = self._orders.get(language, (-1, np.empty(0)))
+        if known_epoch != epoch:
+            rng = np.random.default_rng([self.seed, self.languages.index(language), epoch])
+            lengths = np.array([len(row) for row in self.rows[language]])
+            batches = length_batches(lengths, self.batch_size, rng, self.bucket)
+            self._orders[language] = epoch, batches
+        return batches
+
+    def chosen(
+        self,
+        step: int,  # from 0
+    ) -> tuple[str, np.ndarray]:  # language, rows [B]
+        "The language of a step and its captions"
+        while len(self._drawn) <= step:
+            rng = np.random.default_rng([self.seed, len(self._drawn) // BLOCK, 7])
+            self._drawn = np.append(self._drawn, rng.integers(len(self.languages), size=BLOCK))
+        drawn = self._drawn[step]
+        language = self.languages[drawn]
+        earlier = int((self._drawn[:step] == drawn).sum())
+        epoch, place = divmod(earlier, len(self.rows[language]) // self.batch_size)
+        return language, self.order(language, epoch)[place]
 
     def __call__(
         self,

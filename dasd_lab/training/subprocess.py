@@ -145,15 +145,11 @@ class TrainingProcess:
 
     def stop(self) -> None:
         "Request a stop: the step ends, a checkpoint is saved"
-        if not self.alive:
-            return
-        self.stopping = True
-        if self.process is not None:
-            self.process.terminate()
-            return
-        progress = self.progress  # of this start; an older file names a process that has ended
-        with suppress(ProcessLookupError):
-            os.kill(progress["pid"] if progress else self.pid, signal.SIGTERM)
+        if self.alive:
+            self.stopping = True
+            progress = self.progress  # of this start, perhaps of a process that a terminal started
+            with suppress(ProcessLookupError):
+                os.kill(progress["pid"] if progress else self.pid, signal.SIGTERM)
 
     def wait(
         self,
@@ -176,6 +172,5 @@ class TrainingProcess:
         reason = f"exit code {code}" if code else "ended without an exit code"
         path = self.folder / "train.log"
         output = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-        lines = [line for line in map(str.strip, re.split(r"[\r\n]+", output)) if line]
-        said = [line for line in lines if not re.search(r"\d+%\|", line)]
+        said = [line.strip() for line in re.split(r"[\r\n]+", output) if line.strip() and "%|" not in line]
         return f"{reason}: {said[-1]}" if said else reason

@@ -9,7 +9,7 @@ __all__ = ['TOKENIZERS', 'VectorsChoice', 'published_pieces', 'WordVectorsChoice
 # %% ../../nbs/06_training/2_recipes/20_tokenization.ipynb #4ff7fc19
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -24,7 +24,6 @@ from ..methods.smalr.dictionary import lexicon_pairs, read_dictionary, with_dict
 from dasd_lab.methods.smalr.vectors import (
     CooccurrenceSVD,
     FastTextFiles,
-    FastTextFromCaptions,
     TextVectors,
     WordVectors,
     vectors_of,
@@ -61,7 +60,7 @@ def published_pieces(
 class WordVectorsChoice:
     "Monolingual word vectors of a preset"
 
-    kind: Literal["cooccurrence", "fasttext", "vec", "bin"] = "cooccurrence"  # learned from captions, or file formats
+    kind: Literal["cooccurrence", "vec", "bin"] = "cooccurrence"  # counted in the captions, or a file format
     dim: int = 300  # W
     files: dict[str, str] = field(default_factory=dict)  # language → path, for 'vec' and 'bin'
     tokenizers: dict[str, str] = field(
@@ -70,7 +69,6 @@ class WordVectorsChoice:
     fewest: int = 1  # a word is kept if it occurs this often: the baseline "frequency threshold"
     dictionary: dict[str, str] = field(default_factory=dict)  # language → word pairs as MUSE's en-xx.txt, or 'lexicon'
     rare: int = 0  # less frequent words are replaced by English ones from the dictionary, or dropped
-    epochs: int = 5  # of FastText
     seed: int = 0  # of the training of vectors
     about: int = 20_000  # words per language that a plan assumes before captions are read
 
@@ -86,18 +84,14 @@ def word_vocabulary(
     expect(not needed or not missing, without, "a path for every language", "Set `word_vectors.files`.")
     counted = count_words(captions, choice.tokenizers, choice.fewest)
     if choice.rare:
-        counted = with_dictionary(counted, _dictionaries(choice, counted.languages), choice.rare)
+        pairs = {
+            language: lexicon_pairs(language) if path == "lexicon" else read_dictionary(path)
+            for language, path in choice.dictionary.items()
+            if language in counted.languages
+        }
+        counted = with_dictionary(counted, pairs, choice.rare)
     vocabulary, rows = vectors_of(counted, _word_vectors(choice, counted, captions))
     return vocabulary, torch.from_numpy(rows)
-
-
-def _dictionaries(choice: WordVectorsChoice, languages: Sequence[str]) -> dict[str, Any]:
-    "Word pairs of each language: the lab's own lexicon, or a file"
-    return {
-        language: lexicon_pairs(language) if path == "lexicon" else read_dictionary(path)
-        for language, path in choice.dictionary.items()
-        if language in languages
-    }
 
 
 def _word_vectors(
@@ -110,8 +104,6 @@ def _word_vectors(
     if choice.kind == "bin":
         return FastTextFiles(files, choice.dim)
     words = {language: [vocabulary.words_of(c, language) for c in own] for language, own in captions.items()}
-    if choice.kind == "fasttext":
-        return FastTextFromCaptions(words, choice.dim, choice.epochs, seed=choice.seed)
     return CooccurrenceSVD(words, choice.dim, seed=choice.seed)
 
 # %% ../../nbs/06_training/2_recipes/20_tokenization.ipynb #8c86becd

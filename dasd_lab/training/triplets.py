@@ -8,7 +8,6 @@ __all__ = ['Anchors', 'per_picture', 'belonging', 'image_sentence', 'neighbourho
 
 # %% ../../nbs/06_training/1_loop/14_triplets.ipynb #653d0897
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
 
@@ -75,34 +74,10 @@ def image_sentence(
             values.append(ranking(scores, owner, same, caption_weight, margin, hardest))
     return torch.stack(values).mean()
 
-# %% ../../nbs/06_training/1_loop/14_triplets.ipynb #6e9f8cad
+# %% ../../nbs/06_training/1_loop/14_triplets.ipynb #45231fdb
 Anchors = Literal["both", "earlier"]
 
 
-@dataclass(frozen=True)
-class _Neighbours:
-    "How the captions of two languages are compared"
-
-    anchors: Anchors
-    margin: float
-    hardest: int
-    distance: Distance
-    same_text_is_positive: bool
-
-    def loss(self, features: Mapping[str, Tensor], vectors: Tensor, pair: tuple[int, int]) -> Tensor:
-        "Of one pair of languages, which may be the same language twice"
-        i, j = pair
-        d = distances(vectors[i], vectors[j], self.distance)
-        right = belonging(features, {i, j}, self.same_text_is_positive)
-        positives = right
-        if i == j:
-            positives = right & ~torch.eye(len(right), dtype=torch.bool, device=right.device)
-        forward = neighbours(d, positives, right, margin=self.margin, hardest=self.hardest)
-        if i == j or self.anchors == "earlier":
-            return forward
-        return (forward + neighbours(d.T, positives, right, margin=self.margin, hardest=self.hardest)) / 2
-
-# %% ../../nbs/06_training/1_loop/14_triplets.ipynb #45231fdb
 @loss(reads=("universal_features", "final_features", "visual_index", "text_index"))
 def neighbourhood(
     features: Mapping[str, Tensor],  # see `reads`; 'text_index' only with `same_text_is_positive`
@@ -114,7 +89,16 @@ def neighbourhood(
     same_text_is_positive: bool = False,  # see `belonging`
 ) -> Tensor:  # scalar
     "Captions of one image are near each other, within a language and across (L_nc)"
-    compare = _Neighbours(anchors, margin, hardest, distance, same_text_is_positive)
+
+    def of_pair(vectors: Tensor, i: int, j: int) -> Tensor:
+        d = distances(vectors[i], vectors[j], distance)
+        right = belonging(features, {i, j}, same_text_is_positive)
+        positives = right if i != j else right & ~torch.eye(len(right), dtype=torch.bool, device=right.device)
+        forward = neighbours(d, positives, right, margin, hardest)
+        if i == j or anchors == "earlier":
+            return forward
+        return (forward + neighbours(d.T, positives, right, margin, hardest)) / 2
+
     kinds = named(features, "universal_features", "final_features")
     n = len(kinds[0])
     within = [(i, i) for i in range(n)] if per_picture(features) > 1 else []
@@ -126,7 +110,7 @@ def neighbourhood(
     for pairs, shares in parts:
         for vectors, share in zip(kinds, shares):
             if pairs and share:
-                total = total + share * torch.stack([compare.loss(features, vectors, p) for p in pairs]).mean()
+                total = total + share * torch.stack([of_pair(vectors, i, j) for i, j in pairs]).mean()
     return total
 
 # %% ../../nbs/06_training/1_loop/14_triplets.ipynb #c6537812
@@ -147,11 +131,12 @@ def masked_language(
         clean, masked, restored = named(
             features, f"{kind}_features", f"masked_{kind}_features", f"restored_{kind}_features"
         )
-        _check_restored(kind, clean, restored)
+        n = len(clean)
+        assert restored.shape[:2] == (n * (n - 1) // 2, 2), "a row for every pair of languages"
         if detach:
             clean = clean.detach()
         goal = F.normalize(clean, dim=-1, eps=1e-10)
-        for pair, halves in zip(combinations(range(len(clean)), 2), restored):
+        for pair, halves in zip(combinations(range(n), 2), restored):
             for k, half in zip(pair, halves):
                 difference = F.normalize(masked[k] + half, dim=-1, eps=1e-10) - goal[k]
                 values.append(difference.norm(dim=-1).mean())
@@ -159,18 +144,6 @@ def masked_language(
         return masked.sum() * 0
     # both captions of a pair are summed
     return torch.stack(values).mean() * 2
-
-
-def _check_restored(kind: str, clean: Tensor, restored: Tensor) -> None:
-    "Refuse restored features that are not one row per pair of languages"
-    n = len(clean)
-    expected = (n * (n - 1) // 2, 2, *clean.shape[1:])
-    expect(
-        tuple(restored.shape) == expected,
-        f"restored_{kind}_features of shape {tuple(restored.shape)}",
-        f"{expected}: a row for every pair of {n} languages",
-        "Check the features that the method returns.",
-    )
 
 # %% ../../nbs/06_training/1_loop/14_triplets.ipynb #55e1ebed
 @loss(reads=("language_logits",))

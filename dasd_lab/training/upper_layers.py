@@ -142,39 +142,27 @@ def cached_states(
     return CachedStates(tokens, lengths, maps, [np.flatnonzero(picture == i) for i in range(len(visuals))])
 
 # %% ../../nbs/06_training/2_recipes/35_upper_layers.ipynb #5126e0aa
-class _Batches:
-    "Batches of images with one caption and one view each"
-
-    def __init__(self, states: CachedStates, options: UpperLayers, seed: int):
-        self.states = states
-        self.options = options
-        self.rng = np.random.default_rng(seed)
-
-    def images(self) -> Iterator[np.ndarray]:
-        "Images in a random order, which begins again when too few are left for a batch"
-        described = np.array([i for i, own in enumerate(self.states.captions_of) if len(own)])
-        n = min(self.options.batch_size, len(described))
-        waiting = np.empty(0, dtype=int)
-        while True:
-            if len(waiting) < n:
-                waiting = self.rng.permutation(described)
-            yield waiting[:n]
-            waiting = waiting[n:]
-
-    def _crop(self, maps: Tensor) -> Tensor:
-        "The same random window of all feature maps"
+def _batches(
+    states: CachedStates, options: UpperLayers, seed: int
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:  # states [B, L, D], end_index [B], maps [B, C, h, w]
+    "Batches of images, in a random order, with one caption, one view and one crop each"
+    rng = np.random.default_rng(seed)
+    described = np.array([i for i, own in enumerate(states.captions_of) if len(own)])
+    n = min(options.batch_size, len(described))
+    waiting = np.empty(0, dtype=int)
+    for _ in range(options.steps):
+        if len(waiting) < n:  # too few are left for a batch
+            waiting = rng.permutation(described)
+        images = waiting[:n]
+        waiting = waiting[n:]
+        captions = np.array([rng.choice(states.captions_of[i]) for i in images])
+        view = rng.integers(2, size=n)
+        maps = states.maps[images, view].float()
         side = maps.shape[-1]
-        smallest = min(side, math.ceil(self.options.smallest_crop * side))
-        size = int(self.rng.integers(smallest, side + 1))
-        top, left = self.rng.integers(side - size + 1, size=2)
-        return maps[:, :, top : top + size, left : left + size]
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:  # states [B, L, D], end_index [B], maps [B, C, h, w]
-        for _, images in zip(range(self.options.steps), self.images()):
-            captions = np.array([self.rng.choice(self.states.captions_of[i]) for i in images])
-            view = self.rng.integers(2, size=len(images))
-            maps = self._crop(self.states.maps[images, view].float())
-            yield *self.states.padded(captions, self.rng, self.options.dropped_tokens), maps
+        size = int(rng.integers(min(side, math.ceil(options.smallest_crop * side)), side + 1))
+        top, left = rng.integers(side - size + 1, size=2)
+        crops = maps[:, :, top : top + size, left : left + size]
+        yield *states.padded(captions, rng, options.dropped_tokens), crops
 
 # %% ../../nbs/06_training/2_recipes/35_upper_layers.ipynb #9fb864cf
 class _Upper(nn.Module):
@@ -256,7 +244,7 @@ def train_upper_layers(
 
     rate = partial(cosine_factor, steps=options.steps)
     bar = progress and "heads and upper layers"
-    batches = _Batches(states, options, seed)
+    batches = _batches(states, options, seed)
     losses = descend(loss_of, batches, optimizer, rate, after=move_average, steps=options.steps, name=bar)
     with torch.no_grad():
         for p, mean in zip(upper.parameters(), average):

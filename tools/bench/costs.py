@@ -22,11 +22,9 @@ from measuring import arguments, in_turn, keep, ratio, shown
 from dasd_lab.backbone.towers import attention, build_clip
 from dasd_lab.base.presets import load_preset, vary
 from dasd_lab.training.advice import kept_bytes, random_batch, random_method, state_bytes
-from dasd_lab.training.optimizers import make_optimizers
 from dasd_lab.training.parameters import tower_config
 from dasd_lab.training.recipes import scaled_stages
-from dasd_lab.training.stages import set_trainable
-from dasd_lab.training.steps import CriticTurn, train_step
+from dasd_lab.training.steps import open_stage, train_step
 
 PRESET = "dasd.cc300k_zero_shot_paper"
 CODES = ("de", "fr", "cs", "zh", "ja", "es", "it", "ru", "pl", "nl", "pt", "tr")
@@ -76,46 +74,40 @@ class Made:
         torch.manual_seed(0)
         self.method = random_method(preset, CODES[: p.languages], tower_config(preset))
         self.stage = replace(scaled_stages(load_preset(PRESET), 5)[0], batch_size=p.batch)
-        set_trainable(self.method, (*self.stage.trains, "critic"))
         self.method.train()
-        self.optimizers = make_optimizers(self.method, self.stage)
-        self.turn = CriticTurn(self.method.critic, self.stage.critic)
+        self.optimizers, self.turn = open_stage(self.method, self.stage)
         self.point = p
         self.steps = -1
 
+    def batch(self) -> dict:
+        return random_batch(self.method, self.point.batch, self.point.length)
+
     def step(self) -> None:
-        p = self.point
         self.steps += 1
-        batch = random_batch(self.method, p.batch, p.length) | dict(language=CODES[self.steps % p.languages])
+        batch = self.batch() | dict(language=CODES[self.steps % self.point.languages])
         train_step(self.method, self.stage, self.optimizers, batch, self.steps % 60, self.turn)
 
     @torch.inference_mode()
     def encode(self, plain: bool) -> None:
-        p = self.point
-        m = self.method
-        batch = random_batch(m, p.batch, p.length)
+        m, batch = self.method, self.batch()
         if plain:
             m.backbone.source_from_ids(batch["ids"] % len(m.backbone.text.embedding.weight), batch["end_index"])
         else:
-            m.features(batch["ids"], batch["end_index"], batch["language"], longest=p.length)
+            m.features(batch["ids"], batch["end_index"], batch["language"], longest=self.point.length)
 
     def calls(self, label: str) -> dict:  # label and kind → call
         "A step, the plain tower and the method"
-        kinds = dict(step=self.step, plain=partial(self.encode, True), encode=partial(self.encode, False))
-        return {(label, kind): call for kind, call in kinds.items()}
+        encode, plain = partial(self.encode, False), partial(self.encode, True)
+        return {(label, "step"): self.step, (label, "encode"): encode, (label, "plain"): plain}
 
     def memory(self) -> dict:  # bytes
-        p = self.point
-        m = self.method
-        batch = random_batch(m, p.batch, p.length)
+        m, batch = self.method, self.batch()
 
         def loss():
             return m.training_features(batch)["target_features"].sum()
 
-        return state_bytes(m) | dict(
-            batch=kept_bytes(loss, m),
-            trained=sum(x.numel() for x in m.parameters() if x.requires_grad),
-        )
+        kept = kept_bytes(loss, m)
+        return state_bytes(m) | dict(batch=kept, trained=sum(x.numel() for x in m.parameters() if x.requires_grad))
 
 
 @torch.inference_mode()
@@ -137,13 +129,12 @@ def axis(name: str, values, reference: Made, rounds: int) -> list[dict]:
         calls |= m.calls(value)
     with attention(torch.device("cpu")):
         took = in_turn(calls, rounds)
-        memory = [m.memory() for m in made]
-    rows = []
-    for value, bytes_of in zip(values, memory):
-        seconds = {kind: took[value, kind] for kind in ("step", "encode", "plain")}
-        row = {kind: ratio(seconds[kind], took["reference", kind]) for kind in ("step", "encode")}
-        row |= dict(of_plain=ratio(seconds["encode"], seconds["plain"]), memory=bytes_of)
-        rows.append(dict(value=value) | row | {f"{kind}_s": statistics.median(s) for kind, s in seconds.items()})
+        rows = [dict(value=value, memory=m.memory()) for value, m in zip(values, made)]
+    for row in rows:
+        seconds = {kind: took[row["value"], kind] for kind in ("step", "encode", "plain")}
+        row |= {kind: ratio(seconds[kind], took["reference", kind]) for kind in ("step", "encode")}
+        row |= dict(of_plain=ratio(seconds["encode"], seconds["plain"]))
+        row |= {f"{kind}_s": statistics.median(s) for kind, s in seconds.items()}
     return rows
 
 

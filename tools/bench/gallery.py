@@ -50,11 +50,14 @@ class Widened(RetrievalMethod):
         self.inner = inner.eval()
         self.languages = inner.languages
         self.backbone = inner.backbone
-        self.embed_dim = WIDTH
         # rows of the cosine transform: orthonormal, and the same on every machine
         rows = 3 * torch.arange(1, inner.embed_dim + 1)
         angles = torch.pi / WIDTH * torch.outer(rows, torch.arange(WIDTH) + 0.5)
         self.register_buffer("turn", torch.cos(angles).float() * (2 / WIDTH) ** 0.5)
+
+    @property
+    def embed_dim(self):
+        return WIDTH
 
     def encode_captions(self, captions, language):
         return self.inner.encode_captions(captions, language) @ self.turn
@@ -95,7 +98,8 @@ class Vectors:
         rng = np.random.default_rng(0)
         corpus = load_corpus("pictograms")
         with torch.no_grad():
-            columns = [split_columns(method.inner, corpus, split) for split in ("train", "validation", "test")]
+            splits = ("train", "validation", "test") if n > 100_000 else ("test",)
+            columns = [split_columns(method.inner, corpus, split) for split in splits]
             images = unit(torch.cat([method.encode_visuals(c)["features"] for c in columns]).numpy())
             captions = unit(caption_features(method, test_captions(400)).numpy())
 

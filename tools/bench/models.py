@@ -5,14 +5,13 @@
 The shipped models are those in `data/weights`. Models of the catalogue are built with random weights of the real shape,
 which cost the same. One thread, processor time, and the shortest of several calls."""
 
-import gc
-from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 from measuring import arguments, in_turn, keep
 
-from dasd_lab.backbone.open_clip import ENCODERS, registry_config
-from dasd_lab.backbone.towers import build
+from dasd_lab.backbone.open_clip import clip_tokenizer, offline_config, registry_config
+from dasd_lab.backbone.towers import Backbone, build
 from dasd_lab.backbone.weights import CATALOGUE, two_towers
 from dasd_lab.methods.baselines.multilingual import Multilingual
 from dasd_lab.runs.loading import load_run
@@ -20,63 +19,41 @@ from dasd_lab.runs.loading import load_run
 QUERY = "zwei Hunde rennen durch den Schnee"
 QUERY_TOKENS = 12  # of a catalogue's model that need not read its whole context
 SHIPPED = "photographs", "pictograms", "photographs/multilingual"
-Parts = tuple[int, Callable[[], object], Callable[[], object]]  # parameters; encode an image, encode a query
 
 
-def shipped_parts(name: str) -> Parts:
-    "A shipped model, with its method"
-    method = load_run(name)
-    backbone = method.backbone
-    pixels = torch.rand(1, 3, backbone.image_size, backbone.image_size)
-    encoder = [method.encoder] if isinstance(method, Multilingual) else []
-    parameters = {id(p): p.numel() for module in (backbone, method, *encoder) for p in module.parameters()}
-    return (
-        sum(parameters.values()),
-        lambda: backbone.encode_pixels(pixels),
-        lambda: method.encode_captions([QUERY], "de"),
-    )
-
-
-def catalogue_parts(name: str) -> Parts:
-    "A model of the catalogue with random weights"
-    config = registry_config(CATALOGUE[name].opens)
-    encoder = config["text_cfg"].get("hf_model_name")
-    if encoder:
-        config["text_cfg"]["encoder"] = ENCODERS[encoder]
-    model, text = build("open_clip_encoder" if encoder else "open_clip", config)
-    model.eval()
-    side = config["vision_cfg"]["image_size"]
-    pixels = torch.rand(1, 3, side, side)
-    length = text.context_length if text.whole_context or not encoder else QUERY_TOKENS
-    ids = torch.randint(3, 1000, (1, length))
-    end = torch.tensor([length - 1])
-    count = sum(p.numel() for p in model.parameters())
-    return count, lambda: model.encode_image(pixels), lambda: text.encode_ids(ids, end)
+def parts(name: str) -> tuple:  # modules, call that encodes an image, call that encodes a query
+    "A shipped model, or one of the catalogue with random weights"
+    if name in SHIPPED:
+        method = load_run(name)
+        backbone = method.backbone
+        modules = [backbone, method, *([method.encoder] if isinstance(method, Multilingual) else [])]
+        query = partial(method.encode_captions, [QUERY], "de")
+    else:
+        config, kind = offline_config(registry_config(CATALOGUE[name].opens))
+        clip, text = build(kind, config)
+        backbone = Backbone(clip, clip_tokenizer(), config, text=text, kind=kind)
+        modules = [backbone]
+        tokens = text.context_length if text.whole_context or kind == "open_clip" else QUERY_TOKENS
+        query = partial(text.encode_ids, torch.randint(3, 1000, (1, tokens)), torch.tensor([tokens - 1]))
+    side = backbone.image_size
+    return modules, partial(backbone.encode_pixels, torch.rand(1, 3, side, side)), query
 
 
 @torch.inference_mode()
-def measured(parts: Parts, rounds: int) -> dict:
+def measured(name: str, rounds: int) -> dict:
     "Parameters, memory and times of a model"
-    parameters, image, query = parts
+    modules, image, query = parts(name)
+    parameters = sum({id(p): p.numel() for module in modules for p in module.parameters()}.values())
     took = in_turn(dict(image=image, query=query), rounds)
-    times = {f"{name}_cpu_ms": round(1000 * min(values), 2) for name, values in took.items()}
+    times = {f"{part}_cpu_ms": round(1000 * min(values), 2) for part, values in took.items()}
     return dict(parameters=parameters, weights_MB=round(4 * parameters / 1e6)) | times
-
-
-def rows(rounds: int) -> Iterator[tuple[str, dict]]:
-    "Every model in turn, one in memory at a time"
-    for name in SHIPPED:
-        yield name, measured(shipped_parts(name), rounds)
-    for name in two_towers():
-        if CATALOGUE[name].opens == "transformers":
-            continue  # its configuration comes with its weights
-        yield name, measured(catalogue_parts(name), rounds)
-        gc.collect()
 
 
 def main() -> None:
     a = arguments(__doc__)
-    found = dict(rows(a.rounds))
+    # the configuration of a model of transformers comes with its weights
+    catalogue = [name for name in two_towers() if CATALOGUE[name].opens != "transformers"]
+    found = {name: measured(name, a.rounds) for name in (*SHIPPED, *catalogue)[: 2 if a.tiny else None]}
     command = f"python tools/bench/models.py --json {a.json}"
     keep(a, dict(command=command, models=found), [dict(model=name, **row) for name, row in found.items()])
 

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch.autograd.profiler import record_function
 
+from dasd_lab.backbone.text_towers import at_end, real_tokens
 from dasd_lab.training.losses import alignment, consistency, contrastive, critic_loss
 
 CONTEXT = 77  # tokens, CLIP's
@@ -52,15 +53,13 @@ class PlainStep:
         "The two branches of the disentangler, one pass each"
         b = self.method.backbone
         d = self.method.disentangler
-
-        def hidden(adapters):
-            return adapters[language](b.block(0, b.start(apart, end), end))
-
-        f_sr = d.related_projection(
-            d.related_norm(hidden(d.related_adapters)[torch.arange(len(end), device=end.device), end])
+        related, agnostic = (
+            adapters[language](b.block(0, b.start(apart, end), end))
+            for adapters in (d.related_adapters, d.agnostic_adapters)
         )
-        real = (torch.arange(apart.shape[1], device=end.device) <= end[:, None])[..., None]
-        return f_sr, (d.agnostic_norm(hidden(d.agnostic_adapters)) * real).sum(1) / real.sum(1)
+        real = real_tokens(apart, end)[..., None]
+        pooled = (d.agnostic_norm(agnostic) * real).sum(1) / real.sum(1)
+        return d.related_projection(d.related_norm(at_end(related, end))), pooled
 
     def encoded(self, ids, end, language: str) -> tuple:  # r^T, f^sr, f^sa
         "Encode target captions, every position through every block"
@@ -79,27 +78,29 @@ class PlainStep:
             x = m.adapters[language][i](b.block(i, x, end), generated[:, i])
         return b.read_out(x, end), f_sr, f_sa
 
+    def features(self, batch: dict) -> dict:  # name → features
+        "Source captions, target captions in three readings, and in the cross-modal stage images"
+        target, related, agnostic = self.encoded(self.ids(batch), batch["end_index"], batch["language"])
+        found = dict(target_features=target, semantic_related=related, semantic_agnostic=agnostic)
+        images = dict(image_features=self.pictures(batch)) if "pixels" in batch else {}
+        return found | images | dict(source_features=self.source(batch))
+
     def __call__(self, batch: dict, step: int) -> torch.Tensor:  # the loss
         "One step; a batch has language, ids, end_index, source_ids, source_end, and pixels in the cross-modal stage"
-        m = self.method
-        source = self.source(batch)
-        target, related, agnostic = self.encoded(self.ids(batch), batch["end_index"], batch["language"])
+        features = self.features(batch)
+        source, agnostic = features["source_features"], features["semantic_agnostic"]
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + step)
-        shift = 1 + int(torch.randint(len(source) - 1, (1,), generator=generator))
-        other = source.roll(shift, 0)
+        other = source.roll(1 + int(torch.randint(len(source) - 1, (1,), generator=generator)), 0)
 
-        def verdicts(f_sa):
-            return dict(matched_logits=m.critic(f_sa, source), mismatched_logits=m.critic(f_sa, other))
+        def of_critic(f_sa):
+            verdicts = [self.method.critic(f_sa, captions) for captions in (source, other)]
+            return critic_loss(dict(zip(("matched_logits", "mismatched_logits"), verdicts)))
 
-        critic_loss(verdicts(agnostic.detach())).backward()
+        of_critic(agnostic.detach()).backward()
         self.critic_optimizer.step()
         self.critic_optimizer.zero_grad()
-        features = dict(target_features=target, source_features=source, semantic_related=related)
-        if "pixels" in batch:
-            loss = contrastive(features | dict(image_features=self.pictures(batch)))
-        else:
-            loss = alignment(features, "l2")
-        loss = loss + 0.1 * consistency(features) - critic_loss(verdicts(agnostic))
+        loss = contrastive(features) if "pixels" in batch else alignment(features, "l2")
+        loss = loss + 0.1 * consistency(features) - of_critic(agnostic)
         loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()

@@ -16,16 +16,15 @@ trained in both precisions from three seeds with few steps, evaluated in float32
 
 Both parts are kept in one file; a run replaces its own part."""
 
-import json
 import os
 import statistics
 import tempfile
-from collections import defaultdict
-from collections.abc import Callable
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 from measuring import arguments, in_turn, keep, ratio, seconds, shown, spread
 from PIL import Image
@@ -34,7 +33,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from dasd_lab.backbone.text_towers import native_bf16
 from dasd_lab.backbone.towers import load_backbone
-from dasd_lab.base.presets import load_preset, vary
+from dasd_lab.base.presets import load_preset, read_json, vary
 from dasd_lab.base.storage import write_json
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.corpora.visuals import read_picture
@@ -55,31 +54,24 @@ BATCH, TOKENS = 64, 18
 FIELDS = "en", "zh_translated", "zh", "de"
 SEEDS = 0, 1, 2
 STEPS = 300, 24  # of the two stages
-# operations of the profile: in which group their time is counted
-PRODUCTS = "aten::addmm", "aten::mm", "aten::bmm", "aten::baddbmm"
-CONVERSIONS = "aten::copy_", "aten::_to_copy", "aten::to"
+# operations of the profile → the group in which their time is counted
+KINDS = dict.fromkeys(("aten::addmm", "aten::mm", "aten::bmm", "aten::baddbmm"), "products")
+KINDS |= dict.fromkeys(("aten::copy_", "aten::_to_copy", "aten::to"), "conversions")
 
 
-class Limit:
-    "Products of square matrices"
-
-    def __init__(self, side: int):
-        self.operations = 2 * side**3
-        self.matrices = {p: (torch.randn(side, side).to(t), torch.randn(side, side).to(t)) for p, t in TYPES.items()}
-
-    def __call__(self, precision: str) -> float:  # operations a second
-        a, b = self.matrices[precision]
-        return self.operations / min(seconds(lambda: a @ b) for _ in range(3))
+def limit(side: int, precision: str) -> float:  # operations a second
+    "The core's limit: a product of square matrices"
+    a, b = torch.randn(2, side, side).to(TYPES[precision])
+    return 2 * side**3 / min(seconds(lambda: a @ b) for _ in range(3))
 
 
 def drawn(folder: Path, n: int) -> list[Path]:
     "JPEG files of the size of a photograph"
     rng = np.random.default_rng(0)
-    files = []
-    for i in range(n):
+    files = [folder / f"{i}.jpg" for i in range(n)]
+    for file in files:
         small = Image.fromarray(rng.integers(0, 256, (30, 40, 3), np.uint8))
-        files.append(folder / f"{i}.jpg")
-        small.resize((500, 375), Image.Resampling.BICUBIC).save(files[-1], quality=90)
+        small.resize((500, 375), Image.Resampling.BICUBIC).save(file, quality=90)
     return files
 
 
@@ -87,43 +79,31 @@ class Work:
     "What is timed, in either precision"
 
     def __init__(self, folder: Path, tiny: bool):
-        self.method = load_run("photographs")
-        self.backbone = self.method.backbone
+        self.method = load_run("photographs").train()
         self.stage = scaled_stages(load_preset(PRESET), len(self.method.languages))[0]
         self.batch = random_batch(self.method, 8 if tiny else BATCH, TOKENS) | dict(language=LANGUAGE)
         self.captions = [c.text for c in load_corpus("pictograms").captions("test", LANGUAGE)[: 16 if tiny else 256]]
         self.files = drawn(folder, 2 if tiny else 16)
         self.optimizers, self.turn = open_stage(self.method, self.stage)
         self.workers = {p: Worker(Runtime(precision=p)) for p in PRECISIONS}
-        self.method.train()
-
-    def step(self, precision: str) -> None:
-        worker = self.workers[precision]
-        train_step(self.method, self.stage, self.optimizers, self.batch, 0, self.turn, worker)
-
-    def encode_captions(self, precision: str) -> None:
-        self.backbone.precision = precision
-        with evaluating(self.method):
-            self.method.encode_captions(self.captions, LANGUAGE)
-
-    def encode_pictures(self, precision: str) -> None:
-        self.backbone.precision = precision
-        self.backbone.encode_pictures([read_picture(file) for file in self.files])
-
-    @property
-    def calls(self) -> dict[str, tuple[Callable[[str], None], int]]:  # row → call, how many it counts as
-        return {
+        # row → call, how many it counts as
+        self.calls = {
             f"training steps, {len(self.batch['ids'])} captions of {TOKENS} tokens": (self.step, 1),
             "captions of a trained language": (self.encode_captions, len(self.captions)),
             "pictures, read from files": (self.encode_pictures, len(self.files)),
         }
 
+    def step(self, precision: str) -> None:
+        train_step(self.method, self.stage, self.optimizers, self.batch, 0, self.turn, self.workers[precision])
 
-def step_operations(work: Work) -> int:
-    "Floating-point operations of the matrix products of a step, forwards and backwards"
-    with FlopCounterMode(display=False) as counter:
-        work.step("float32")
-    return counter.get_total_flops()
+    def encode_captions(self, precision: str) -> None:
+        self.method.backbone.precision = precision
+        with evaluating(self.method):
+            self.method.encode_captions(self.captions, LANGUAGE)
+
+    def encode_pictures(self, precision: str) -> None:
+        self.method.backbone.precision = precision
+        self.method.backbone.encode_pictures([read_picture(file) for file in self.files])
 
 
 def parts_of_a_step(work: Work, precision: str) -> dict[str, float]:  # share of the time
@@ -131,35 +111,29 @@ def parts_of_a_step(work: Work, precision: str) -> dict[str, float]:  # share of
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # no messages about missing GPUs
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
         work.step(precision)
-    spent: dict[str, float] = defaultdict(float)
-    for row in profiler.key_averages():
-        kind = "products" if row.key in PRODUCTS else "conversions" if row.key in CONVERSIONS else "everything else"
-        spent[kind] += row.self_cpu_time_total
-    return {kind: time / sum(spent.values()) for kind, time in spent.items()}
+    spent = pd.Series({row.key: row.self_cpu_time_total for row in profiler.key_averages()})
+    kinds = spent.groupby(lambda key: KINDS.get(key, "everything else")).sum()
+    return (kinds / kinds.sum()).to_dict()
 
 
 def times(rounds: int, tiny: bool) -> dict:
     "Rows of times, and the share of the limit"
-    limit = Limit(128 if tiny else 1024)
     with tempfile.TemporaryDirectory() as folder:
         work = Work(Path(folder), tiny)
         calls = {(name, p): partial(call, p) for name, (call, _) in work.calls.items() for p in PRECISIONS}
         took = in_turn(calls, rounds)
-        operations = step_operations(work)
-        rows = []
-        for name, (_, n) in work.calls.items():
-            per_s = {p: n / statistics.median(took[name, p]) for p in PRECISIONS}
-            rows.append(dict(row=name, per_s=per_s, times=ratio(*(took[name, p] for p in PRECISIONS), "median")))
-        share = {}
-        for precision in PRECISIONS:
-            most = statistics.median(limit(precision) for _ in range(rounds))
-            steps = took[next(iter(work.calls)), precision]
-            share[precision] = dict(
-                limit_gflops=most / 1e9,
-                of_limit=spread([operations / s / most for s in steps]),
-                parts=parts_of_a_step(work, precision),
-            )
-    return dict(operations_of_a_step=operations, rows=rows, step=share)
+    with FlopCounterMode(display=False) as counter:  # products of a step, forwards and backwards
+        work.step("float32")
+    rows = []
+    for name, (_, n) in work.calls.items():
+        per_s = {p: n / statistics.median(took[name, p]) for p in PRECISIONS}
+        rows.append(dict(row=name, per_s=per_s, times=ratio(*(took[name, p] for p in PRECISIONS), "median")))
+    share = {}
+    for p in PRECISIONS:
+        most = statistics.median(limit(128 if tiny else 1024, p) for _ in range(rounds))
+        reached = spread([counter.get_total_flops() / s / most for s in took[next(iter(work.calls)), p]])
+        share[p] = dict(limit_gflops=most / 1e9, of_limit=reached, parts=parts_of_a_step(work, p))
+    return dict(operations_of_a_step=counter.get_total_flops(), rows=rows, step=share)
 
 
 def recall_of_encoders() -> dict[str, dict[str, float]]:  # field → precision → mean recall
@@ -167,19 +141,16 @@ def recall_of_encoders() -> dict[str, dict[str, float]]:  # field → precision 
     method = load_run("photographs")
     corpus = load_corpus("flickr8k")
     visuals = corpus.visuals("test")
-    row_of = {visual_id: i for i, visual_id in enumerate(visuals.ids)}
     found: dict[str, dict[str, float]] = {field: {} for field in FIELDS}
-    for precision in PRECISIONS:
+    for precision, field in product(PRECISIONS, FIELDS):
         method.backbone.precision = precision
+        test = field_test(corpus, field)
         with torch.no_grad(), evaluating(method):
-            encoded = method.encode_visuals(method.visual_columns(visuals))
-            for field in FIELDS:
-                test = field_test(corpus, field)
-                rows = torch.tensor([row_of[visual_id] for visual_id in test.pictures])
-                texts = method.encode_captions([caption.text for caption in test.captions], test.language)
-                chosen = {name: values[rows] for name, values in encoded.items()}
-                positives = caption_positives(test.captions, test.pictures)
-                found[field][precision] = retrieval_figures(rank(method.score, texts, chosen, positives))["mean_recall"]
+            pictures = [visuals[visuals.index_of(visual_id)] for visual_id in test.pictures]
+            encoded = method.encode_visuals(method.visual_columns(pictures))
+            texts = method.encode_captions([caption.text for caption in test.captions], test.language)
+        positives = caption_positives(test.captions, test.pictures)
+        found[field][precision] = retrieval_figures(rank(method.score, texts, encoded, positives))["mean_recall"]
     return found
 
 
@@ -190,33 +161,28 @@ def recall_of_training(steps=STEPS, seeds=SEEDS) -> dict[str, dict[str, float]]:
     data = training_data(corpus, ["zh"], backbone)
     preset = vary(load_preset("dasd.pictograms"), {f"stages.{i}.steps": n for i, n in enumerate(steps)})
     columns = dict(image_features=backbone.encode_pictures(corpus.visuals("test")))
-    found: dict[str, dict[str, float]] = {}
-    for seed in seeds:
-        for precision in PRECISIONS:
-            runtime = Runtime(precision=precision)
-            options = dict(seed=seed, backbone=backbone, data=data, progress=False, runtime=runtime)
-            trained = train(preset, corpus, ["zh"], **options)
-            figures = evaluate(trained.method, corpus, "test", ["zh"], None, columns)
-            found.setdefault(str(seed), {})[precision] = figures.rows["zh"]["mean_recall"]
+    found: dict[str, dict[str, float]] = {str(seed): {} for seed in seeds}
+    for seed, precision in product(seeds, PRECISIONS):
+        options = dict(seed=seed, backbone=backbone, data=data, progress=False, runtime=Runtime(precision=precision))
+        figures = evaluate(train(preset, corpus, ["zh"], **options).method, corpus, "test", ["zh"], None, columns)
+        found[str(seed)][precision] = figures.rows["zh"]["mean_recall"]
     return found
 
 
 def main() -> None:
     a = arguments(__doc__, 7, recall=dict(action="store_true", help="measure the recall instead of times"))
-    command = "python tools/bench/precision.py"
     if a.recall:
-        training = recall_of_training((3, 2), SEEDS[:1]) if a.tiny else recall_of_training()
         encoders = {} if a.tiny else recall_of_encoders()
-        part, report = "recall", dict(command=f"{command} --recall", steps=STEPS, encoders=encoders, training=training)
+        training = recall_of_training((3, 2), SEEDS[:1]) if a.tiny else recall_of_training()
+        report = dict(steps=STEPS, encoders=encoders, training=training)
         rows = [dict(row=row) | values for found in (encoders, training) for row, values in found.items()]
     else:
-        part, report = "times", dict(command=command, **times(a.rounds, a.tiny))
+        report = times(a.rounds, a.tiny)
         rows = [dict(row=row["row"], times=shown(row["times"])) | row["per_s"] for row in report["rows"]]
     file, a.json = a.json, None
-    report = keep(a, report | dict(native_bf16=native_bf16("cpu")), rows)
+    report = keep(a, dict(command="python tools/bench/precision.py", native_bf16=native_bf16("cpu")) | report, rows)
     if file:
-        known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-        write_json(known | {part: report}, file)
+        write_json(read_json(file, optional=True) | {"recall" if a.recall else "times": report}, file)
 
 
 if __name__ == "__main__":

@@ -16,28 +16,28 @@ enabled one after the other; all but the last are exact, that is, the same numbe
 
 First every row trains from the same weights on the same batches as the plain step, and what it has learnt is
 compared. Then all rows are timed in alternation, so other work on the machine affects all of them; a ratio is the
-median of the ratios of all rounds to the plain step, with quartiles, and `together` is the ratio of the sums.
+median of the ratios of all rounds to the plain step, with quartiles.
 Batches of similar length are drawn evenly from short to long."""
 
-import gc
+import copy
+import itertools
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import torch
-from measuring import arguments, keep, ratio
+from measuring import arguments, in_turn, keep, ratio
 from plain_step import CONTEXT, PlainStep
 
 from dasd_lab.backbone.towers import attention
 from dasd_lab.base.presets import load_preset, vary
 from dasd_lab.training.advice import random_method
-from dasd_lab.training.optimizers import make_optimizers
 from dasd_lab.training.parameters import TowerConfig, tower_config
 from dasd_lab.training.profiling import step_profile
 from dasd_lab.training.recipes import scaled_stages
 from dasd_lab.training.stages import length_batches, set_trainable
-from dasd_lab.training.steps import CriticTurn, train_step
+from dasd_lab.training.steps import open_stage, train_step
 
 PRESET = "dasd.cc300k_zero_shot_paper"
 LANGUAGES = ("de", "fr", "cs", "zh", "ja")
@@ -53,26 +53,13 @@ TINY = TowerConfig(
 )
 
 
-@dataclass(frozen=True)
-class Row:
-    "The savings of a row"
-
-    name: str
-    store: bool = False
-    frozen: bool = False
-    vocabulary: bool = False
-    cut: bool = False
-    shared: bool = False
-    lab: bool = False
-    length: bool = False
+SAVINGS = "plain", "store", "frozen", "vocabulary", "cut", "shared", "lab", "length"
+Row = tuple[str, ...]  # savings of a row of the table; the last one is its name
 
 
 def ladder() -> list[Row]:
     "One saving after the other"
-    rows = [Row("plain")]
-    for name in ("store", "frozen", "vocabulary", "cut", "shared", "lab", "length"):
-        rows.append(replace(rows[-1], name=name, **{name: True}))
-    return rows
+    return [SAVINGS[: i + 1] for i in range(len(SAVINGS))]
 
 
 class Saved(PlainStep):
@@ -83,13 +70,12 @@ class Saved(PlainStep):
         self.stage = stage
         self.kept = {}
         super().__init__(method, stage.learning_rate)
-        if row.lab:
-            self.optimizers = make_optimizers(method, self.stage)
-            self.turn = CriticTurn(method.critic, stage.critic)
+        if "lab" in row:
+            self.optimizers, self.turn = open_stage(method, stage)
 
     def open(self) -> None:
         super().open()
-        if self.row.frozen:
+        if "frozen" in self.row:
             set_trainable(self.method, (*self.stage.trains, "critic"))
         for n, p in self.method.named_parameters():
             p.grad = self.kept.get(n)
@@ -101,19 +87,19 @@ class Saved(PlainStep):
         }
 
     def ids(self, batch):
-        return batch["ids"] if self.row.cut else super().ids(batch)
+        return batch["ids"] if "cut" in self.row else super().ids(batch)
 
     def source(self, batch):
-        return batch["source_features"] if self.row.store else super().source(batch)
+        return batch["source_features"] if "store" in self.row else super().source(batch)
 
     def split(self, apart, end, language):
         b = self.method.backbone
-        if self.row.shared:
+        if "shared" in self.row:
             return self.method.disentangler(b, b.start(apart, end), end, language)
         return super().split(apart, end, language)
 
     def __call__(self, batch, step):
-        if not self.row.lab:
+        if "lab" not in self.row:
             return super().__call__(batch, step)
         batch = {k: v for k, v in batch.items() if k not in ("source_ids", "source_end")}
         loss = train_step(self.method, self.stage, self.optimizers, batch, step, self.turn)["loss"]
@@ -186,88 +172,75 @@ def methods(preset: dict, cfg: TowerConfig, used: int) -> tuple:  # whole vocabu
 
 def own(method, used: int) -> dict:
     "Copies of the trained parameters; of the token vectors those that are used"
-    parameters = {}
-    for name, parameter in method.named_parameters():
-        if not name.startswith("backbone."):
-            parameters[name] = parameter.detach().clone()
+    parameters = {n: p.detach().clone() for n, p in method.named_parameters() if not n.startswith("backbone.")}
     vectors = "token_vectors.embedding.weight"
     return parameters | {vectors: parameters[vectors][:used]}
 
 
+def squared(a: dict, b: dict) -> float:
+    "Squared distance of two sets of parameters"
+    return sum(float((a[name] - b[name]).square().sum()) for name in a)
+
+
 def learnt(rows, pair, stage, batches, used: int) -> dict:
     "Losses and parameters of every row after some steps from the same weights, compared with the plain step"
-    before = [{n: p.detach().clone() for n, p in m.named_parameters() if not n.startswith("backbone.")} for m in pair]
+    before = [copy.deepcopy(m.state_dict()) for m in pair]
     start = own(pair[0], used)
     found = {}
-    plain = None
+    plain: dict = {}
     for row in rows:
-        method, at = (pair[1], before[1]) if row.vocabulary else (pair[0], before[0])
-        with torch.no_grad():
-            for name, parameter in method.named_parameters():
-                if name in at:
-                    parameter.copy_(at[name])
+        method = pair["vocabulary" in row]
+        method.load_state_dict(before["vocabulary" in row])
         step = Saved(method, row, stage)
-        losses = [float(step(b, i)) for i, b in enumerate(batches)]
+        losses = np.array([float(step(b, i)) for i, b in enumerate(batches)])
         after = own(method, used)
-        step.leave()
         method.zero_grad()
-        if plain is None:
-            plain = losses, after, sum(float((after[n] - start[n]).square().sum()) for n in start)
-        apart = sum(float((after[n] - plain[1][n]).square().sum()) for n in start)
-        found[row.name] = dict(
-            losses=losses,
-            loss_apart=max(abs(a - b) / abs(b) for a, b in zip(losses, plain[0])),
-            learnt_apart=(apart / plain[2]) ** 0.5,
+        plain = plain or dict(losses=losses, after=after)
+        found[row[-1]] = dict(
+            losses=losses.tolist(),
+            loss_apart=float(np.abs(losses / plain["losses"] - 1).max()),
+            learnt_apart=(squared(after, plain["after"]) / squared(start, plain["after"])) ** 0.5,
         )
-        del step
-        gc.collect()
     return found
 
 
-def timed(rows, pair, stage, batches, warm: int = 1) -> np.ndarray:  # [clock or CPU, rounds, rows] seconds
-    "Every row in turn on every batch; forwards and backwards"
-    steps = [Saved(pair[row.vocabulary], row, stage) for row in rows]
-    took = []
-    for i, (random, similar) in enumerate(batches):
-        spent = {}
-        for step in steps if i % 2 else steps[::-1]:
-            batch = similar if step.row.length or step.row.name == "plain" else random
-            step.open()  # the plain step fills every row up, so both cost it the same
-            began = time.perf_counter(), time.process_time()
-            step(batch, i)
-            spent[step.row.name] = np.subtract((time.perf_counter(), time.process_time()), began)
-            step.leave()
-        if i >= warm:
-            took.append([spent[r.name] for r in rows])
-    return np.array(took).transpose(2, 0, 1)
+class Timed:
+    "A row's steps on one batch after the other"
+
+    def __init__(self, pair, row: Row, stage, batches):
+        self.step = Saved(pair["vocabulary" in row], row, stage)
+        self.batches = itertools.cycle(
+            [similar if row[-1] in ("plain", "length") else random for random, similar in batches]
+        )
+
+    def __call__(self) -> None:
+        self.step.open()  # the plain step fills every row up, so both cost it the same
+        self.step(next(self.batches), 0)
+        self.step.leave()
 
 
-def check_exact(rows: list[Row], equal: dict) -> None:
-    "All rows learn the same as the plain step"
-    for row in rows:
-        difference = equal[row.name]
-        assert difference["loss_apart"] <= 1e-4 and difference["learnt_apart"] <= 1e-2, (row.name, difference)
+def clocks() -> np.ndarray:
+    return np.array((time.perf_counter(), time.process_time()))  # seconds by the clock, and of the processor
 
 
-def table_of(rows: list[Row], equal: dict, seconds: np.ndarray) -> list[dict]:
+def table_of(rows: list[Row], equal: dict, took: dict) -> list[dict]:
+    "What every row learnt, and its time compared with the plain step's"
     table = []
-    for i, row in enumerate(rows):
-        apart = {name: equal[row.name][name] for name in ("loss_apart", "learnt_apart")}
-        entry = dict(row=row.name, seconds=float(np.median(seconds[0, :, i]))) | apart
-        for prefix, s in zip(("", "cpu_"), seconds):
-            found = ratio(s[:, 0], s[:, i]) | dict(together=float(s[:, 0].sum() / s[:, i].sum()))
-            entry |= {f"{prefix}{name}": value for name, value in found.items()}
-        table.append(entry)
+    for *_, name in rows:
+        wall, cpu = np.array(took[name]).T
+        plain_wall, plain_cpu = np.array(took["plain"]).T
+        of_cpu = {f"cpu_{key}": value for key, value in ratio(plain_cpu, cpu).items()}
+        apart = {key: equal[name][key] for key in ("loss_apart", "learnt_apart")}
+        table.append(dict(row=name, seconds=float(np.median(wall))) | apart | ratio(plain_wall, wall) | of_cpu)
     return table
 
 
 def profile_of(row: Row, pair, stage, batch: dict) -> dict:
     "Time of the parts of a step"
-    method = pair[row.vocabulary]
+    method = pair["vocabulary" in row]
     step = Saved(method, row, stage)
     step.open()
-    with attention(torch.device("cpu")):
-        profile = step_profile(partial(step, batch, 0), 2)
+    profile = step_profile(partial(step, batch, 0), 2)
     step.leave()
     method.zero_grad()
     return profile
@@ -279,28 +252,16 @@ def measure(preset: dict, cfg: TowerConfig, used: int, rounds: int, batch: int, 
     pair = methods(preset, cfg, used)
     rows = ladder()
     made = both_batches(pair[0].backbone, rounds + 1, batch, used, np.random.default_rng(0))
-    random = [batches[0] for batches in made]
     similar = [batches[1] for batches in made]
     with attention(torch.device("cpu")):
         equal = learnt(rows, pair, stage, similar[:steps], used)
-        seconds = timed(rows, pair, stage, made)
-    check_exact(rows, equal)
-    middle = sorted(similar, key=lambda b: b["longest"])[len(similar) // 2]
-    profiles = {}
-    for row in (rows[0], rows[-1]):  # the plain step, and the lab's with all savings
-        profiles[row.name] = profile_of(row, pair, stage, middle)
-        gc.collect()
-    return dict(
-        batch=batch,
-        rounds=rounds,
-        steps_compared=steps,
-        longest_random=float(np.mean([b["longest"] for b in random])),
-        longest_similar=float(np.mean([b["longest"] for b in similar])),
-        mean_length=float(np.mean([b["end_index"].float().mean() + 1 for b in similar])),
-        vocabulary=[len(p.token_vectors.embedding.weight) for p in pair],
-        rows=table_of(rows, equal, seconds),
-        profiles=profiles,
-    )
+        assert all(row["loss_apart"] <= 1e-4 and row["learnt_apart"] <= 1e-2 for row in equal.values()), equal
+        took = in_turn({row[-1]: Timed(pair, row, stage, made) for row in rows}, rounds, clocks)
+        middle = sorted(similar, key=lambda b: b["longest"])[len(similar) // 2]
+        # the plain step, and the lab's with all savings
+        profiles = {row[-1]: profile_of(row, pair, stage, middle) for row in (rows[0], rows[-1])}
+    facts = dict(batch=batch, steps_compared=steps, vocabulary=[len(p.token_vectors.embedding.weight) for p in pair])
+    return facts | dict(rows=table_of(rows, equal, took), profiles=profiles)
 
 
 def main() -> None:
@@ -311,7 +272,7 @@ def main() -> None:
         preset |= dict(token_vectors=dict(weights="none", n_tokens=400))
         cfg, used = TINY, 150
     report = dict(preset=preset.get("name", PRESET)) | measure(preset, cfg, used, a.rounds, a.batch)
-    columns = ("row", "seconds", "times", "cpu_times", "together", "loss_apart", "learnt_apart")
+    columns = ("row", "seconds", "times", "cpu_times", "loss_apart", "learnt_apart")
     keep(a, report, [{name: row[name] for name in columns} for row in report["rows"]])
 
 

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...backbone.languages import XLM_R
-from ...backbone.multilingual_e5 import SentenceEncoder, open_sentence_encoder
+from ...backbone.multilingual_e5 import open_sentence_encoder
 from ...backbone.towers import Backbone
 from ...base.contracts import RetrievalMethod, expect, register_method
 
@@ -50,7 +50,7 @@ class Multilingual(RetrievalMethod):
         self.map = nn.Linear(config.width, backbone.embed_dim)
 
     @property
-    def encoder(self) -> SentenceEncoder:
+    def encoder(self) -> Backbone:
         "The sentence encoder, opened at first use and shared by all methods of a process"
         return open_sentence_encoder(self.config.encoder).to(self.map.weight.device)
 
@@ -75,7 +75,7 @@ class Multilingual(RetrievalMethod):
             f"at least {self.config.width}, better some thousand",
             "Give more source captions.",
         )
-        vectors = self.encoder.encode(captions, progress=progress)
+        vectors = self.encoder.encode_source(captions, progress=progress)
         features = F.normalize(self.backbone.encode_source(captions, progress=progress), dim=-1)
         mean, target = vectors.mean(0), features.mean(0)
         centred = vectors - mean
@@ -101,4 +101,4 @@ class Multilingual(RetrievalMethod):
             f"one of {', '.join(self.languages)}",
             "Train a method for this language.",
         )
-        return self.map(self.encoder.encode(captions).to(self.map.weight.device)).cpu()
+        return self.map(self.encoder.encode_source(captions).to(self.map.weight.device)).cpu()

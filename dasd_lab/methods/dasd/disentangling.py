@@ -11,6 +11,7 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
+from fastcore.basics import patch
 from torch import Tensor, nn
 
 from ...backbone.text_towers import real_tokens
@@ -57,8 +58,8 @@ class BottleneckAdapter(nn.Module):
         return tokens + self.up(F.relu(self.down(tokens)))
 
 # %% ../../../nbs/04_methods/1_dasd/10_disentangling.ipynb #b571e7b1
-class _Parts(nn.Module):
-    "The trained parts of a disentangler"
+class Disentangler(nn.Module):
+    "Split a caption into a semantic-related and a semantic-agnostic feature"
 
     def __init__(
         self,
@@ -101,75 +102,75 @@ class _Parts(nn.Module):
         return nn.Sequential(nn.Linear(width, self.config.hidden), nn.ReLU(), nn.Linear(self.config.hidden, width))
 
 # %% ../../../nbs/04_methods/1_dasd/10_disentangling.ipynb #a569f4f7
-class _Branches(_Parts):
-    "The hidden states of a branch, and the branch Φ^sa"
+@patch
+def hidden(
+    self: Disentangler,
+    backbone: Backbone,  # the frozen tower
+    tokens: Tensor,  # [B, L, D] token vectors with positions
+    end_index: Tensor,  # [B] position of the end token
+    adapters: nn.ModuleDict,  # adapters of one branch
+    language: str,  # language of the captions
+    first: Tensor | None = None,  # [B, L, D] output of block 0; None: computed here
+) -> Tensor:  # [B, L, D]
+    "Hidden states of one branch (Eq. 3)"
+    if self.config.blocks:
+        tokens = backbone.block(0, tokens, end_index) if first is None else first
+    if language in adapters:
+        tokens = adapters[language](tokens)
+    for i in range(1, self.config.blocks):
+        tokens = backbone.block(i, tokens, end_index)
+    return tokens
 
-    def hidden(
-        self,
-        backbone: Backbone,  # the frozen tower
-        tokens: Tensor,  # [B, L, D] token vectors with positions
-        end_index: Tensor,  # [B] position of the end token
-        adapters: nn.ModuleDict,  # adapters of one branch
-        language: str,  # language of the captions
-        first: Tensor | None = None,  # [B, L, D] output of block 0; None: computed here
-    ) -> Tensor:  # [B, L, D]
-        "Hidden states of one branch (Eq. 3)"
-        if self.config.blocks:
-            tokens = backbone.block(0, tokens, end_index) if first is None else first
-        if language in adapters:
-            tokens = adapters[language](tokens)
-        for i in range(1, self.config.blocks):
-            tokens = backbone.block(i, tokens, end_index)
-        return tokens
 
-    def agnostic(
-        self,
-        backbone: Backbone,  # the frozen tower
-        tokens: Tensor,  # [B, L, D] token vectors with positions
-        end_index: Tensor,  # [B] position of the end token
-        language: str,  # ISO 639
-        first: Tensor | None = None,  # [B, L, D] output of block 0; None: computed here
-    ) -> Tensor:  # [B, D]
-        "The branch Φ^sa: hidden states, averaged over the caption (Eq. 7)"
-        states = self.hidden(backbone, tokens, end_index, self.agnostic_adapters, language, first)
-        return self.pool(self.agnostic_norm(states), end_index)
+@patch
+def agnostic(
+    self: Disentangler,
+    backbone: Backbone,  # the frozen tower
+    tokens: Tensor,  # [B, L, D] token vectors with positions
+    end_index: Tensor,  # [B] position of the end token
+    language: str,  # ISO 639
+    first: Tensor | None = None,  # [B, L, D] output of block 0; None: computed here
+) -> Tensor:  # [B, D]
+    "The branch Φ^sa: hidden states, averaged over the caption (Eq. 7)"
+    states = self.hidden(backbone, tokens, end_index, self.agnostic_adapters, language, first)
+    return self.pool(self.agnostic_norm(states), end_index)
 
-    def pool(
-        self,
-        tokens: Tensor,  # [B, L, D]
-        end_index: Tensor,  # [B]
-    ) -> Tensor:  # [B, D]
-        "Mean over the tokens of the caption, or over all positions"
-        if self.config.pooling == "all_positions":
-            return tokens.mean(1)
-        mask = real_tokens(tokens, end_index)
-        return (tokens * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+
+@patch
+def pool(
+    self: Disentangler,
+    tokens: Tensor,  # [B, L, D]
+    end_index: Tensor,  # [B]
+) -> Tensor:  # [B, D]
+    "Mean over the tokens of the caption, or over all positions"
+    if self.config.pooling == "all_positions":
+        return tokens.mean(1)
+    mask = real_tokens(tokens, end_index)
+    return (tokens * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
 
 # %% ../../../nbs/04_methods/1_dasd/10_disentangling.ipynb #8d59ce46
-class Disentangler(_Branches):
-    "Split a caption into a semantic-related and a semantic-agnostic feature"
-
-    def forward(
-        self,
-        backbone: Backbone,  # the frozen tower
-        tokens: Tensor,  # [B, L, D] token vectors with positions
-        end_index: Tensor,  # [B] position of the end token
-        language: str,  # ISO 639
-        first: Tensor | None = None,  # [B, L, D] output of block 0; None: computed here
-        ids: Tensor | None = None,  # [B, L] token ids, for `config.expression`
-    ) -> tuple[Tensor, Tensor]:  # semantic_related [B, E], semantic_agnostic [B, D or K]
-        "Semantic-related (f^sr, Eq. 5) and semantic-agnostic feature (f^sa, Eq. 7)"
-        if first is None and self.config.blocks:
-            first = backbone.block(0, tokens, end_index)
-        related = self.hidden(backbone, tokens, end_index, self.related_adapters, language, first)
-        # without a block the end token has the same vector in all captions
-        pooled = backbone.pool(related, end_index) if self.config.blocks else self.pool(related, end_index)
-        f_sr = self.related_projection(self.related_norm(pooled))
-        if self.config.expression is not None:
-            return f_sr, self.expressions[language](ids, end_index)
-        if not len(self.agnostic_adapters):
-            return f_sr, self.pool(self.agnostic_norm(related), end_index)
-        return f_sr, self.agnostic(backbone, tokens, end_index, language, first)
+@patch
+def forward(
+    self: Disentangler,
+    backbone: Backbone,  # the frozen tower
+    tokens: Tensor,  # [B, L, D] token vectors with positions
+    end_index: Tensor,  # [B] position of the end token
+    language: str,  # ISO 639
+    first: Tensor | None = None,  # [B, L, D] output of block 0; None: computed here
+    ids: Tensor | None = None,  # [B, L] token ids, for `config.expression`
+) -> tuple[Tensor, Tensor]:  # semantic_related [B, E], semantic_agnostic [B, D or K]
+    "Semantic-related (f^sr, Eq. 5) and semantic-agnostic feature (f^sa, Eq. 7)"
+    if first is None and self.config.blocks:
+        first = backbone.block(0, tokens, end_index)
+    related = self.hidden(backbone, tokens, end_index, self.related_adapters, language, first)
+    # without a block the end token has the same vector in all captions
+    pooled = backbone.pool(related, end_index) if self.config.blocks else self.pool(related, end_index)
+    f_sr = self.related_projection(self.related_norm(pooled))
+    if self.config.expression is not None:
+        return f_sr, self.expressions[language](ids, end_index)
+    if not len(self.agnostic_adapters):
+        return f_sr, self.pool(self.agnostic_norm(related), end_index)
+    return f_sr, self.agnostic(backbone, tokens, end_index, language, first)
 
 # %% ../../../nbs/04_methods/1_dasd/10_disentangling.ipynb #1a834580
 @dataclass(frozen=True)

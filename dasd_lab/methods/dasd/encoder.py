@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
+from fastcore.basics import patch
 from torch import Tensor, nn
 
 from ...backbone.tokens import CaptionTokenizer, TokenVectors
@@ -41,7 +42,7 @@ class DASDConfig(StaticAdapterConfig):
     critic: CriticConfig | None = CriticConfig()  # None: none, as with `disentangler.expression`
 
 # %% ../../../nbs/04_methods/1_dasd/30_encoder.ipynb #360be42b
-class _AdaptedTower(RetrievalMethod):
+class AdaptedEncoder(RetrievalMethod):
     "A frozen text tower with token vectors and adapters of its own"
 
     recordable = True
@@ -87,82 +88,82 @@ class _AdaptedTower(RetrievalMethod):
         )
 
 # %% ../../../nbs/04_methods/1_dasd/30_encoder.ipynb #8ce4404d
-class _TargetBranch(_AdaptedTower):
-    "The path of token vectors through frozen blocks, each followed by an adapter"
-
-    def target_branch(
-        self,
-        tokens: Tensor,  # [B, L, D] token vectors with positions
-        end_index: Tensor,  # [B]
-        language: str,  # language of the adapters
-        generated: Tensor | None = None,  # [B, K, H, H]; None: static adapters
-        trace: list | None = None,  # collects (block output, adapter output) of each block, both [B, L, D]
-        skip: Sequence[int] = (),  # blocks whose adapter is omitted (Table 10, on a trained model)
-        first: Tensor | None = None,  # [B, L, D] output of frozen block 0; None: computed here
-    ) -> Tensor:  # [B, E]
-        "Frozen blocks and adapters, then the frozen read-out (r^T)"
-        adapters = cast(nn.ModuleList, self.adapters[language])
-        for i in range(self.n_blocks):
-            if i == 0 and first is not None:
-                block = first
-            elif i == self.n_blocks - 1 and trace is None:
-                block, end_index = self.backbone.last_block(i, tokens, end_index)
-            else:
-                block = self.backbone.block(i, tokens, end_index)
-            tokens = block
-            if i in self.adapted and i not in skip:
-                k = self.adapted.index(i)
-                tokens = adapters[k](block, None if generated is None else generated[:, k])
-            if trace is not None:
-                trace.append((block, tokens))
-        return self.backbone.read_out(tokens, end_index)
+@patch
+def target_branch(
+    self: AdaptedEncoder,
+    tokens: Tensor,  # [B, L, D] token vectors with positions
+    end_index: Tensor,  # [B]
+    language: str,  # language of the adapters
+    generated: Tensor | None = None,  # [B, K, H, H]; None: static adapters
+    trace: list | None = None,  # collects (block output, adapter output) of each block, both [B, L, D]
+    skip: Sequence[int] = (),  # blocks whose adapter is omitted (Table 10, on a trained model)
+    first: Tensor | None = None,  # [B, L, D] output of frozen block 0; None: computed here
+) -> Tensor:  # [B, E]
+    "Frozen blocks and adapters, then the frozen read-out (r^T)"
+    adapters = cast(nn.ModuleList, self.adapters[language])
+    for i in range(self.n_blocks):
+        if i == 0 and first is not None:
+            block = first
+        elif i == self.n_blocks - 1 and trace is None:
+            block, end_index = self.backbone.last_block(i, tokens, end_index)
+        else:
+            block = self.backbone.block(i, tokens, end_index)
+        tokens = block
+        if i in self.adapted and i not in skip:
+            k = self.adapted.index(i)
+            tokens = adapters[k](block, None if generated is None else generated[:, k])
+        if trace is not None:
+            trace.append((block, tokens))
+    return self.backbone.read_out(tokens, end_index)
 
 # %% ../../../nbs/04_methods/1_dasd/30_encoder.ipynb #43ca82a2
-class AdaptedEncoder(_TargetBranch):
-    "Base class: target-language token vectors through frozen blocks, each followed by an adapter"
+@patch
+def features(
+    self: AdaptedEncoder,
+    ids: Tensor,  # [B, L]
+    end_index: Tensor,  # [B]
+    language: str,  # ISO 639
+    trace: list | None = None,  # see `target_branch`
+    skip: Sequence[int] = (),  # see `target_branch`
+    longest: int | None = None,  # tokens of the longest row, see `Backbone.cut`
+) -> dict[str, Tensor]:  # 'target_features' [B, E]
+    "Named features of captions given as token ids"
+    _, target = self.token_vectors(self.backbone.cut(ids, end_index, longest))
+    tokens = self.backbone.start(target, end_index)
+    return dict(target_features=self.target_branch(tokens, end_index, language, trace=trace, skip=skip))
 
-    def features(
-        self,
-        ids: Tensor,  # [B, L]
-        end_index: Tensor,  # [B]
-        language: str,  # ISO 639
-        trace: list | None = None,  # see `target_branch`
-        skip: Sequence[int] = (),  # see `target_branch`
-        longest: int | None = None,  # tokens of the longest row, see `Backbone.cut`
-    ) -> dict[str, Tensor]:  # 'target_features' [B, E]
-        "Named features of captions given as token ids"
-        _, target = self.token_vectors(self.backbone.cut(ids, end_index, longest))
-        tokens = self.backbone.start(target, end_index)
-        return dict(target_features=self.target_branch(tokens, end_index, language, trace=trace, skip=skip))
 
-    @torch.inference_mode()
-    def encode_captions(
-        self,
-        captions: Sequence[str],  # sentences in one language
-        language: str,  # a trained language, or the source language
-        batch_size: int = 256,  # captions per batch
-        **options,  # passed to `features`
-    ) -> Tensor:  # [B, E]
-        "Embeddings of captions in the shared space, not normalised"
-        if language == self.backbone.source_language:
-            return self.backbone.encode_source(captions, batch_size)
-        self.check_language(language)
+@patch
+@torch.inference_mode()
+def encode_captions(
+    self: AdaptedEncoder,
+    captions: Sequence[str],  # sentences in one language
+    language: str,  # a trained language, or the source language
+    batch_size: int = 256,  # captions per batch
+    **options,  # passed to `features`
+) -> Tensor:  # [B, E]
+    "Embeddings of captions in the shared space, not normalised"
+    if language == self.backbone.source_language:
+        return self.backbone.encode_source(captions, batch_size)
+    self.check_language(language)
 
-        def encode(batch):
-            ids, end_index = (t.to(self.backbone.device) for t in self.tokens(batch))
-            with attention(self.backbone.device), computing(self.backbone.device, self.backbone.precision):
-                return self.features(ids, end_index, language, **options)["target_features"]
+    def encode(batch):
+        ids, end_index = (t.to(self.backbone.device) for t in self.tokens(batch))
+        with attention(self.backbone.device), computing(self.backbone.device, self.backbone.precision):
+            return self.features(ids, end_index, language, **options)["target_features"]
 
-        return captions_in_batches(encode, captions, self.backbone.embed_dim, batch_size)
+    return captions_in_batches(encode, captions, self.backbone.embed_dim, batch_size)
 
-    def training_features(
-        self,
-        batch: Mapping,  # 'ids', 'end_index', 'language', 'source_features' and, if available, 'image_features'
-    ) -> dict[str, Tensor]:
-        "Features of the text path, together with the frozen features of the batch"
-        frozen = {k: batch[k] for k in ("source_features", "image_features") if k in batch}
-        features = self.features(batch["ids"], batch["end_index"], batch["language"], longest=batch.get("longest"))
-        return frozen | features
+
+@patch
+def training_features(
+    self: AdaptedEncoder,
+    batch: Mapping,  # 'ids', 'end_index', 'language', 'source_features' and, if available, 'image_features'
+) -> dict[str, Tensor]:
+    "Features of the text path, together with the frozen features of the batch"
+    frozen = {k: batch[k] for k in ("source_features", "image_features") if k in batch}
+    features = self.features(batch["ids"], batch["end_index"], batch["language"], longest=batch.get("longest"))
+    return frozen | features
 
 # %% ../../../nbs/04_methods/1_dasd/30_encoder.ipynb #5c74df1d
 @register_method
@@ -173,9 +174,12 @@ class StaticAdapter(AdaptedEncoder):
     config_class = StaticAdapterConfig
 
 # %% ../../../nbs/04_methods/1_dasd/30_encoder.ipynb #ba129470
-class _Dynamic(AdaptedEncoder):
-    "An adapted encoder with a disentangler, a generator and perhaps a critic"
+@register_method
+class DASD(AdaptedEncoder):
+    "Dynamic Adapter with Semantics Disentangling (AAAI 2025)"
 
+    name = "dasd"
+    config_class = DASDConfig
     config: DASDConfig
 
     def __init__(
@@ -212,83 +216,77 @@ class _Dynamic(AdaptedEncoder):
         return self.backbone.pad_length
 
 # %% ../../../nbs/04_methods/1_dasd/30_encoder.ipynb #00509018
-class _DynamicFeatures(_Dynamic):
-    "Disentangle a caption, generate its adapters, encode it"
+@patch
+def features(  # noqa: F811  of another class
+    self: DASD,
+    ids: Tensor,  # [B, L]
+    end_index: Tensor,  # [B]
+    language: str,  # ISO 639
+    trace: list | None = None,  # see `target_branch`
+    skip: Sequence[int] = (),  # see `target_branch`
+    longest: int | None = None,  # tokens of the longest row, see `Backbone.cut`
+) -> dict[str, Tensor]:  # the features of the table below
+    "Disentangle, generate, encode"
+    disentangling, target = self.token_vectors(ids)
+    tokens = self.backbone.start(disentangling, end_index)
+    settings = self.config.disentangler
+    first = self.backbone.block(0, tokens, end_index) if settings.blocks else None
+    related, agnostic = self.disentangler(self.backbone, tokens, end_index, language, first, ids)
+    features = dict(semantic_related=related, semantic_agnostic=agnostic)
+    if self.training and settings.adversarial_reaches == "adapters":
+        cut = None if first is None else first.detach()
+        judged = self.disentangler.agnostic(self.backbone, tokens.detach(), end_index, language, cut)
+        features["judged_agnostic"] = judged
+    generated = None
+    if self.generator is not None:
+        read = agnostic if settings.generator_gradient else agnostic.detach()
+        parts = dict(related=related, agnostic=read)
+        characteristics = torch.cat([parts[c] for c in self.config.adapter.characteristics], -1)
+        z, generated = self.generator(characteristics)
+        features |= dict(z=z, generated=generated)
+    tokens = self.backbone.start(self.backbone.cut(target, end_index, longest), end_index)
+    if disentangling is not target:
+        first = None  # the target branch has token vectors of its own
+    if first is not None:
+        first = first[:, : tokens.shape[1]]
+    r_t = self.target_branch(tokens, end_index, language, generated, trace, skip, first)
+    return dict(target_features=r_t) | features
 
-    def features(
-        self,
-        ids: Tensor,  # [B, L]
-        end_index: Tensor,  # [B]
-        language: str,  # ISO 639
-        trace: list | None = None,  # see `target_branch`
-        skip: Sequence[int] = (),  # see `target_branch`
-        longest: int | None = None,  # tokens of the longest row, see `Backbone.cut`
-    ) -> dict[str, Tensor]:  # the features of the table below
-        "Disentangle, generate, encode"
-        disentangling, target = self.token_vectors(ids)
-        tokens = self.backbone.start(disentangling, end_index)
-        settings = self.config.disentangler
-        first = self.backbone.block(0, tokens, end_index) if settings.blocks else None
-        related, agnostic = self.disentangler(self.backbone, tokens, end_index, language, first, ids)
-        features = dict(semantic_related=related, semantic_agnostic=agnostic)
-        if self.training and settings.adversarial_reaches == "adapters":
-            cut = None if first is None else first.detach()
-            judged = self.disentangler.agnostic(self.backbone, tokens.detach(), end_index, language, cut)
-            features["judged_agnostic"] = judged
-        generated = None
-        if self.generator is not None:
-            read = agnostic if settings.generator_gradient else agnostic.detach()
-            parts = dict(related=related, agnostic=read)
-            characteristics = torch.cat([parts[c] for c in self.config.adapter.characteristics], -1)
-            z, generated = self.generator(characteristics)
-            features |= dict(z=z, generated=generated)
-        tokens = self.backbone.start(self.backbone.cut(target, end_index, longest), end_index)
-        if disentangling is not target:
-            first = None  # the target branch has token vectors of its own
-        if first is not None:
-            first = first[:, : tokens.shape[1]]
-        r_t = self.target_branch(tokens, end_index, language, generated, trace, skip, first)
-        return dict(target_features=r_t) | features
 
-    def fit_language(
-        self,
-        language: str,  # a target language
-        captions: Sequence[str],  # n training captions
-        meaning: Tensor,  # [n, E] source features of their originals
-    ) -> None:
-        "Fit the expression of a language, if the method has one"
-        if self.config.disentangler.expression is None:
-            return
-        ids, end_index = self.tokens(captions)
-        assert self.tokenizer is not None, "`tokens` needs it"
-        expression = cast(Expression, self.disentangler.expressions[language])
-        device = expression.loadings.device
-        starts = self.tokenizer.word_starts
-        expression.fit(ids.to(device), end_index.to(device), meaning.to(device), starts.to(device))
+@patch
+def fit_language(
+    self: DASD,
+    language: str,  # a target language
+    captions: Sequence[str],  # n training captions
+    meaning: Tensor,  # [n, E] source features of their originals
+) -> None:
+    "Fit the expression of a language, if the method has one"
+    if self.config.disentangler.expression is None:
+        return
+    ids, end_index = self.tokens(captions)
+    assert self.tokenizer is not None, "`tokens` needs it"
+    expression = cast(Expression, self.disentangler.expressions[language])
+    device = expression.loadings.device
+    starts = self.tokenizer.word_starts
+    expression.fit(ids.to(device), end_index.to(device), meaning.to(device), starts.to(device))
 
 # %% ../../../nbs/04_methods/1_dasd/30_encoder.ipynb #9d7fc449
-@register_method
-class DASD(_DynamicFeatures):
-    "Dynamic Adapter with Semantics Disentangling (AAAI 2025)"
-
-    name = "dasd"
-    config_class = DASDConfig
-
-    @torch.inference_mode()
-    def inspect(
-        self,
-        captions: Sequence[str],  # B sentences
-        language: str,  # ISO 639
-    ) -> dict[str, Tensor]:  # features, and 'block_tokens', 'adapted_tokens' [K, B, L, D]
-        "All intermediate tensors for some captions"
-        adapted = f"one of {list(self.languages)}, as the source language passes no adapters"
-        expect(language in self.languages, f"a caption in {language!r}", adapted, "Give a caption in one of them.")
-        ids, end_index = (t.to(self.backbone.device) for t in self.tokens(captions))
-        trace: list[tuple[Tensor, Tensor]] = []
-        with attention(self.backbone.device), computing(self.backbone.device, self.backbone.precision):
-            features = self.features(ids, end_index, language, trace)
-        found = features | dict(
-            block_tokens=torch.stack([block for block, _ in trace]),
-            adapted_tokens=torch.stack([adapted for _, adapted in trace]),
-        )
-        return {name: values.float() for name, values in found.items()} | dict(ids=ids, end_index=end_index)
+@patch
+@torch.inference_mode()
+def inspect(
+    self: DASD,
+    captions: Sequence[str],  # B sentences
+    language: str,  # ISO 639
+) -> dict[str, Tensor]:  # features, and 'block_tokens', 'adapted_tokens' [K, B, L, D]
+    "All intermediate tensors for some captions"
+    adapted = f"one of {list(self.languages)}, as the source language passes no adapters"
+    expect(language in self.languages, f"a caption in {language!r}", adapted, "Give a caption in one of them.")
+    ids, end_index = (t.to(self.backbone.device) for t in self.tokens(captions))
+    trace: list[tuple[Tensor, Tensor]] = []
+    with attention(self.backbone.device), computing(self.backbone.device, self.backbone.precision):
+        features = self.features(ids, end_index, language, trace)
+    found = features | dict(
+        block_tokens=torch.stack([block for block, _ in trace]),
+        adapted_tokens=torch.stack([adapted for _, adapted in trace]),
+    )
+    return {name: values.float() for name, values in found.items()} | dict(ids=ids, end_index=end_index)

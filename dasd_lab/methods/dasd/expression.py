@@ -9,6 +9,7 @@ __all__ = ['ExpressionConfig', 'salience', 'delexicalized', 'Expression']
 from dataclasses import dataclass
 
 import torch
+from fastcore.basics import patch
 from torch import Tensor, nn
 
 # %% ../../../nbs/04_methods/1_dasd/35_expression.ipynb #04f289d6
@@ -81,8 +82,8 @@ def _sums(values: Tensor, group: Tensor) -> Tensor:  # [B, L]
     return totals.scatter_add_(1, group, values.long()).gather(1, group)
 
 # %% ../../../nbs/04_methods/1_dasd/35_expression.ipynb #044c0494
-class _Tables(nn.Module):
-    "The fitted tables of an expression, and the codes of n-grams"
+class Expression(nn.Module):
+    "The expression of captions in one language; fitted, not trained"
 
     function_tokens: Tensor
     word_starts: Tensor
@@ -121,108 +122,108 @@ class _Tables(nn.Module):
         return code
 
 # %% ../../../nbs/04_methods/1_dasd/35_expression.ipynb #80aea66d
-class _NGrams(_Tables):
-    "N-grams of delexicalised captions"
+@patch
+def _of_captions(self: Expression, skeletons: Tensor, n_places: Tensor) -> Tensor:  # [B, N · L] codes, 0: none
+    "The n-grams of delexicalised captions"
+    longest = self.config.longest
+    padded = torch.nn.functional.pad(skeletons, (0, longest - 1))
+    position = torch.arange(skeletons.shape[1], device=skeletons.device)
+    codes = []
+    for length in range(1, longest + 1):
+        grams = padded.unfold(1, longest, 1).clone()
+        grams[..., length:] = 0
+        complete = position + length <= n_places[:, None]
+        codes.append(self._codes(grams) * complete)
+    return torch.cat(codes, 1)
 
-    def _of_captions(self, skeletons: Tensor, n_places: Tensor) -> Tensor:  # [B, N · L] codes, 0: none
-        "The n-grams of delexicalised captions"
-        longest = self.config.longest
-        padded = torch.nn.functional.pad(skeletons, (0, longest - 1))
-        position = torch.arange(skeletons.shape[1], device=skeletons.device)
-        codes = []
-        for length in range(1, longest + 1):
-            grams = padded.unfold(1, longest, 1).clone()
-            grams[..., length:] = 0
-            complete = position + length <= n_places[:, None]
-            codes.append(self._codes(grams) * complete)
-        return torch.cat(codes, 1)
 
-    def _present(self, skeletons: Tensor, n_places: Tensor) -> Tensor:  # [B, n_grams] float, 0 or 1
-        "Which of the known n-grams each caption has"
-        known = self._codes(self.n_grams)
-        codes = self._of_captions(skeletons, n_places)
-        place = torch.searchsorted(known, codes).clamp(max=len(known) - 1)
-        found = (known[place] == codes) & (codes > 0)
-        present = torch.zeros(len(skeletons), len(known), device=skeletons.device, dtype=self.loadings.dtype)
-        return present.scatter_reduce_(1, place, found.to(present.dtype), "amax")
+@patch
+def _present(self: Expression, skeletons: Tensor, n_places: Tensor) -> Tensor:  # [B, n_grams] float, 0 or 1
+    "Which of the known n-grams each caption has"
+    known = self._codes(self.n_grams)
+    codes = self._of_captions(skeletons, n_places)
+    place = torch.searchsorted(known, codes).clamp(max=len(known) - 1)
+    found = (known[place] == codes) & (codes > 0)
+    present = torch.zeros(len(skeletons), len(known), device=skeletons.device, dtype=self.loadings.dtype)
+    return present.scatter_reduce_(1, place, found.to(present.dtype), "amax")
 
-    def _most_varying(self, skeletons: Tensor, n_places: Tensor) -> Tensor:  # [n_grams, N], sorted by code
-        "The n-grams whose presence varies most over the captions"
-        codes = self._of_captions(skeletons, n_places)
-        caption = torch.arange(len(codes), device=codes.device)[:, None].expand_as(codes)
-        once = torch.stack([caption[codes > 0], codes[codes > 0]], 1).unique(dim=0)[:, 1]
-        code, count = once.unique(return_counts=True)
-        share = count / len(skeletons)
-        chosen = (share * (1 - share)).topk(min(self.config.n_grams, len(code))).indices
-        kept = torch.zeros(self.config.n_grams, dtype=torch.int64, device=codes.device)
-        kept[: len(chosen)] = code[chosen]
-        kept = kept.sort().values
-        base = len(self.function_tokens) + self._first
-        places = [kept // base**i % base for i in reversed(range(self.config.longest))]
-        return torch.stack(places, 1)
+
+@patch
+def _most_varying(self: Expression, skeletons: Tensor, n_places: Tensor) -> Tensor:  # [n_grams, N], sorted by code
+    "The n-grams whose presence varies most over the captions"
+    codes = self._of_captions(skeletons, n_places)
+    caption = torch.arange(len(codes), device=codes.device)[:, None].expand_as(codes)
+    once = torch.stack([caption[codes > 0], codes[codes > 0]], 1).unique(dim=0)[:, 1]
+    code, count = once.unique(return_counts=True)
+    share = count / len(skeletons)
+    chosen = (share * (1 - share)).topk(min(self.config.n_grams, len(code))).indices
+    kept = torch.zeros(self.config.n_grams, dtype=torch.int64, device=codes.device)
+    kept[: len(chosen)] = code[chosen]
+    kept = kept.sort().values
+    base = len(self.function_tokens) + self._first
+    places = [kept // base**i % base for i in reversed(range(self.config.longest))]
+    return torch.stack(places, 1)
 
 # %% ../../../nbs/04_methods/1_dasd/35_expression.ipynb #df630dbd
-class _Components(_NGrams):
-    "Principal components of the n-grams of captions"
+@patch
+def forward(
+    self: Expression,
+    ids: Tensor,  # [B, L]
+    end_index: Tensor,  # [B]
+) -> Tensor:  # [B, K]
+    "Components of the n-grams of captions; mean 0 and variance 1 over the training captions"
+    present = self._present(*self._delexicalized(ids, end_index))
+    # in float64, so that captions of one expression have the same bits in every batch
+    components = (present.double() - self.frequency.double()) @ self.loadings.double()
+    return components.to(self.loadings.dtype)
 
-    def forward(
-        self,
-        ids: Tensor,  # [B, L]
-        end_index: Tensor,  # [B]
-    ) -> Tensor:  # [B, K]
-        "Components of the n-grams of captions; mean 0 and variance 1 over the training captions"
-        present = self._present(*self._delexicalized(ids, end_index))
-        # in float64, so that captions of one expression have the same bits in every batch
-        components = (present.double() - self.frequency.double()) @ self.loadings.double()
-        return components.to(self.loadings.dtype)
 
-    @torch.no_grad()
-    def fit(
-        self,
-        ids: Tensor,  # [n, L] training captions
-        end_index: Tensor,  # [n]
-        meaning: Tensor,  # [n, E] embeddings of their English originals
-        word_starts: Tensor | None = None,  # [V] bool, tokens that begin a word; None: every token is a word
-        most: int = 20_000,  # captions that the components are computed from
-    ) -> None:
-        "Find function tokens, n-grams and components"
-        config = self.config
-        by_token, count = salience(ids, end_index, meaning, len(self.function_tokens))
-        self.function_tokens.copy_((by_token <= config.highest_salience) & (count >= config.least))
-        self.word_starts.copy_(torch.ones_like(self.word_starts) if word_starts is None else word_starts)
-        skeletons, n_places = self._delexicalized(ids, end_index)
-        self.n_grams.copy_(self._most_varying(skeletons, n_places))
-        present = self._present(skeletons[:most], n_places[:most])
-        self.frequency.copy_(present.mean(0))
-        centred = (present - self.frequency).double()
-        variance, directions = torch.linalg.eigh(centred.T @ centred / len(centred))
-        variance, directions = variance.flip(0)[: config.width], directions.flip(1)[:, : config.width]
-        # the sign of a component is arbitrary: its largest loading is positive
-        largest = directions.gather(0, directions.abs().argmax(0, keepdim=True))
-        scale = torch.where(variance > 1e-6, variance.clamp(min=1e-6).rsqrt(), 0.0)
-        self.loadings.copy_(directions * largest.sign() * scale)
+@patch
+@torch.no_grad()
+def fit(
+    self: Expression,
+    ids: Tensor,  # [n, L] training captions
+    end_index: Tensor,  # [n]
+    meaning: Tensor,  # [n, E] embeddings of their English originals
+    word_starts: Tensor | None = None,  # [V] bool, tokens that begin a word; None: every token is a word
+    most: int = 20_000,  # captions that the components are computed from
+) -> None:
+    "Find function tokens, n-grams and components"
+    config = self.config
+    by_token, count = salience(ids, end_index, meaning, len(self.function_tokens))
+    self.function_tokens.copy_((by_token <= config.highest_salience) & (count >= config.least))
+    self.word_starts.copy_(torch.ones_like(self.word_starts) if word_starts is None else word_starts)
+    skeletons, n_places = self._delexicalized(ids, end_index)
+    self.n_grams.copy_(self._most_varying(skeletons, n_places))
+    present = self._present(skeletons[:most], n_places[:most])
+    self.frequency.copy_(present.mean(0))
+    centred = (present - self.frequency).double()
+    variance, directions = torch.linalg.eigh(centred.T @ centred / len(centred))
+    variance, directions = variance.flip(0)[: config.width], directions.flip(1)[:, : config.width]
+    # the sign of a component is arbitrary: its largest loading is positive
+    largest = directions.gather(0, directions.abs().argmax(0, keepdim=True))
+    scale = torch.where(variance > 1e-6, variance.clamp(min=1e-6).rsqrt(), 0.0)
+    self.loadings.copy_(directions * largest.sign() * scale)
 
 # %% ../../../nbs/04_methods/1_dasd/35_expression.ipynb #ce1bbde2
-class Expression(_Components):
-    "The expression of captions in one language; fitted, not trained"
-
-    def moved(
-        self,
-        places: Tensor,  # [V] new id of each token; -1: removed
-        n_tokens: int,  # size of the new vocabulary
-    ) -> "Expression":  # the same values for captions without removed tokens
-        "The same expression for another vocabulary"
-        result = Expression(n_tokens, self.config)
-        kept = places >= 0
-        result.function_tokens[places[kept]] = self.function_tokens[kept]
-        result.word_starts[places[kept]] = self.word_starts[kept]
-        special = torch.arange(self._first, device=places.device)
-        new_id = torch.cat([special, torch.where(kept, places + self._first, 0)])
-        n_grams = new_id[self.n_grams.long()]
-        lost = ((n_grams == 0) & (self.n_grams > 0)).any(1)
-        n_grams[lost] = 0
-        order = result._codes(n_grams).argsort(stable=True)
-        result.n_grams.copy_(n_grams[order])
-        result.frequency.copy_(self.frequency[order])
-        result.loadings.copy_(self.loadings[order])
-        return result
+@patch
+def moved(
+    self: Expression,
+    places: Tensor,  # [V] new id of each token; -1: removed
+    n_tokens: int,  # size of the new vocabulary
+) -> "Expression":  # the same values for captions without removed tokens
+    "The same expression for another vocabulary"
+    result = Expression(n_tokens, self.config)
+    kept = places >= 0
+    result.function_tokens[places[kept]] = self.function_tokens[kept]
+    result.word_starts[places[kept]] = self.word_starts[kept]
+    special = torch.arange(self._first, device=places.device)
+    new_id = torch.cat([special, torch.where(kept, places + self._first, 0)])
+    n_grams = new_id[self.n_grams.long()]
+    lost = ((n_grams == 0) & (self.n_grams > 0)).any(1)
+    n_grams[lost] = 0
+    order = result._codes(n_grams).argsort(stable=True)
+    result.n_grams.copy_(n_grams[order])
+    result.frequency.copy_(self.frequency[order])
+    result.loadings.copy_(self.loadings[order])
+    return result

@@ -7,7 +7,6 @@ __all__ = ['filled', 'AverageConsistency', 'LearnedConsistency', 'fit_consistenc
 
 # %% ../../../nbs/04_methods/3_smalr/90_consistency.ipynb #0463d92c
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -102,25 +101,6 @@ class LearnedConsistency(nn.Module):
             return dict(zip(self.languages, (active @ self.inward).tolist()))
 
 # %% ../../../nbs/04_methods/3_smalr/90_consistency.ipynb #02408924
-def _warn_of_bad_fit(
-    curve: pd.DataFrame,  # rows of `fit_consistency`
-    equal_scores: float,  # loss if all scores are equal
-) -> None:
-    "Warn if the scores are too weak, or if the figure fell"
-    loss = curve["loss"].iloc[0]
-    if loss > equal_scores:
-        warnings.warn(
-            f"The initial loss is {loss:.3f}, above {equal_scores:.3f}, its value for equal scores: "
-            "the scores are too weak to learn from, and all weights shrink alike.",
-            stacklevel=3,
-        )
-    if "figure" in curve:
-        first = curve["figure"].iloc[0]
-        last = curve["figure"].iloc[-1]
-        if last < first:
-            warnings.warn(f"The figure fell from {first:.4f} to {last:.4f}: the mean (CLC-A) is better.", stacklevel=3)
-
-
 def fit_consistency(
     module: LearnedConsistency,  # trained in place
     queries: Sequence[tuple[Tensor, Tensor]],  # per query language: scores [Q, n, G], index of the right image [Q]
@@ -154,9 +134,7 @@ def fit_consistency(
         rows.append(row | module.weights)
         if step < steps:
             optimizer.step()
-    curve = pd.DataFrame(rows).rename_axis("iteration")
-    _warn_of_bad_fit(curve, equal_scores=margin * (1 + caption_weight))
-    return curve
+    return pd.DataFrame(rows).rename_axis("iteration")
 
 # %% ../../../nbs/04_methods/3_smalr/90_consistency.ipynb #96ee976e
 def save_consistency(

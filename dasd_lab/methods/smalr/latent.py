@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LatentConfig', 'nearest_entries', 'explored', 'spherical_kmeans', 'by_language', 'sharing', 'concentration',
-           'check_sharing', 'check_warm_up', 'ProjectedWords', 'WordEntries', 'LatentVocabulary', 'caption_figures']
+           'check_sharing', 'check_warm_up', 'LatentVocabulary']
 
 # %% ../../../nbs/04_methods/3_smalr/50_latent.ipynb #d2d5a39f
 import warnings
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import torch.nn.functional as F
+from fastcore.basics import patch
 from torch import Tensor, nn
 
 from ...base.contracts import expect
@@ -160,24 +161,41 @@ def check_warm_up(
     return mean
 
 # %% ../../../nbs/04_methods/3_smalr/50_latent.ipynb #992468d3
-class ProjectedWords(nn.Module):
-    "Word vectors through the layers of their languages"
+class LatentVocabulary(nn.Module):
+    "Shared entries and the assignment of words to them"
 
     language: Tensor  # [n] index of each id's language, -1 for the special ids
-    vectors: Tensor  # [n, W] word vectors; empty before `start_from` and after `LatentVocabulary.freeze`
+    vectors: Tensor  # [n, W] word vectors; empty before `start_from` and after `freeze`
+    counts: Tensor  # [n] frequency of each word
+    phase: Tensor  # scalar, 0 to 2
+    codes: Tensor  # [n] entry of each id in phase 2, else -1
+    original: Tensor  # [V] number of each entry before unused ones were dropped
+    entries: nn.Embedding  # [V, d]
 
     def __init__(
         self,
         languages: Sequence[str],  # in the order of the vocabulary
         language: Tensor,  # [n] index of each id's language, -1 for the special ids
         width: int,  # W, width of word vectors
-        dim: int,  # d, width of projections
+        config: LatentConfig = LatentConfig(),  # settings
+        counts: Tensor | None = None,  # [n] frequency of each word; None: all equal
     ):
         super().__init__()
         self.width = width
-        self.projections = nn.ModuleDict({language: nn.Linear(width, dim) for language in languages})
+        self.config = config
+        self.projections = nn.ModuleDict({language: nn.Linear(width, config.dim) for language in languages})
         self.register_buffer("language", language, persistent=False)
         self.register_buffer("vectors", torch.zeros(0, width))
+        words = len(language) - 2
+        n = min(config.entries, words)
+        if n < config.entries:
+            warnings.warn(f"only {words:,} words: {n:,} latent entries instead of {config.entries:,}", stacklevel=3)
+        self.entries = nn.Embedding(n, config.dim)
+        counts = torch.ones(len(language)) if counts is None else counts
+        self.register_buffer("counts", counts.float(), persistent=False)
+        self.register_buffer("phase", torch.tensor(0))
+        self.register_buffer("codes", torch.full((len(language),), -1))
+        self.register_buffer("original", torch.arange(n))
 
     def start_from(self, vectors: Tensor) -> None:  # [n, W], rows of the special ids are ignored
         "Set the word vectors"
@@ -204,131 +222,93 @@ class ProjectedWords(nn.Module):
         return (self.language >= 0).nonzero()[:, 0]
 
 # %% ../../../nbs/04_methods/3_smalr/50_latent.ipynb #d29bae7a
-class WordEntries(ProjectedWords):
-    "Shared entries, and the nearest one of each word"
+@patch
+@torch.no_grad()
+def begin_entries(self: LatentVocabulary) -> None:
+    "Start the entries at the centres of all projections; words choose entries from now on"
+    given = f"entries that have already begun (phase {int(self.phase)})"
+    expect(int(self.phase) == 0, given, "phase 0", "Call it once, after the warm-up.")
+    projections = self.projected(self.all_words())
+    centres = spherical_kmeans(projections, self.entries.num_embeddings, self.config.iterations, self.config.seed)
+    self.entries.weight.copy_(centres)
+    self.phase.fill_(1)
 
-    counts: Tensor  # [n] frequency of each word
-    phase: Tensor  # scalar, 0 to 2
-    codes: Tensor  # [n] entry of each id in phase 2, else -1
-    original: Tensor  # [V] number of each entry before unused ones were dropped
-    entries: nn.Embedding  # [V, d]
 
-    def __init__(
-        self,
-        languages: Sequence[str],  # in the order of the vocabulary
-        language: Tensor,  # [n] index of each id's language, -1 for the special ids
-        width: int,  # W, width of word vectors
-        config: LatentConfig = LatentConfig(),  # settings
-        counts: Tensor | None = None,  # [n] frequency of each word; None: all equal
-    ):
-        super().__init__(languages, language, width, config.dim)
-        words = len(language) - 2
-        n = min(config.entries, words)
-        if n < config.entries:
-            warnings.warn(f"only {words:,} words: {n:,} latent entries instead of {config.entries:,}", stacklevel=3)
-        self.config = config
-        self.entries = nn.Embedding(n, config.dim)
-        counts = torch.ones(len(language)) if counts is None else counts
-        self.register_buffer("counts", counts.float(), persistent=False)
-        self.register_buffer("phase", torch.tensor(0))
-        self.register_buffer("codes", torch.full((len(language),), -1))
-        self.register_buffer("original", torch.arange(n))
-
-    @torch.no_grad()
-    def begin_entries(self) -> None:
-        "Start the entries at the centres of all projections; words choose entries from now on"
-        given = f"entries that have already begun (phase {int(self.phase)})"
-        expect(int(self.phase) == 0, given, "phase 0", "Call it once, after the warm-up.")
-        projections = self.projected(self.all_words())
-        centres = spherical_kmeans(projections, self.entries.num_embeddings, self.config.iterations, self.config.seed)
-        self.entries.weight.copy_(centres)
-        self.phase.fill_(1)
-
-    def make_room(
-        self,
-        frozen: bool,  # remove projections and word vectors
-        n: int,  # number of entries
-        rows: Tensor | None = None,  # [n, d] entries; None: they will be loaded
-        n_vectors: int = 0,  # number of word vectors, unless frozen
-    ) -> None:
-        "Resize weights to the shapes they have after a stage"
-        device = self.entries.weight.device
-        if rows is None:
-            rows = torch.zeros(n, self.config.dim, device=device)
-            self.original = torch.zeros(n, dtype=torch.long, device=device)
-        self.entries = nn.Embedding(n, self.config.dim, _weight=rows)
-        if frozen:
-            self.projections = nn.ModuleDict()
-        self.vectors = torch.zeros(0 if frozen else n_vectors, self.width, device=device)
+@patch
+def make_room(
+    self: LatentVocabulary,
+    frozen: bool,  # remove projections and word vectors
+    n: int,  # number of entries
+    rows: Tensor | None = None,  # [n, d] entries; None: they will be loaded
+    n_vectors: int = 0,  # number of word vectors, unless frozen
+) -> None:
+    "Resize weights to the shapes they have after a stage"
+    device = self.entries.weight.device
+    if rows is None:
+        rows = torch.zeros(n, self.config.dim, device=device)
+        self.original = torch.zeros(n, dtype=torch.long, device=device)
+    self.entries = nn.Embedding(n, self.config.dim, _weight=rows)
+    if frozen:
+        self.projections = nn.ModuleDict()
+    self.vectors = torch.zeros(0 if frozen else n_vectors, self.width, device=device)
 
 # %% ../../../nbs/04_methods/3_smalr/50_latent.ipynb #185a9395
-class LatentVocabulary(WordEntries):
-    "Shared entries and the assignment of words to them"
+@patch
+def forward(self: LatentVocabulary, words: Tensor) -> Tensor:  # ids [n], sorted, distinct, none special → [n, d]
+    "Vectors of words in the current phase"
+    phase = int(self.phase)
+    if phase == 2:
+        return self.entries(self.codes[words])
+    projections = self.projected(words)
+    if phase == 0:
+        return projections
+    queries = F.normalize(projections, dim=-1)
+    explore = self.config.explore if self.training else 0
+    best = nearest_entries(queries, self.entries.weight, self.config.among if explore else 1)
+    return self.entries(explored(best, explore)) + queries - queries.detach()
 
-    def forward(self, words: Tensor) -> Tensor:  # ids [n], sorted, distinct, none special → [n, d]
-        "Vectors of words in the current phase"
-        phase = int(self.phase)
-        if phase == 2:
-            return self.entries(self.codes[words])
-        projections = self.projected(words)
-        if phase == 0:
-            return projections
-        queries = F.normalize(projections, dim=-1)
-        explore = self.config.explore if self.training else 0
-        best = nearest_entries(queries, self.entries.weight, self.config.among if explore else 1)
-        return self.entries(explored(best, explore)) + queries - queries.detach()
 
-    @torch.no_grad()
-    def chosen(self) -> Tensor:  # [n], -1 for the special ids
-        "The entry of every word, without exploration"
-        if int(self.phase) == 2:
-            return self.codes.clone()
-        words = self.all_words()
-        codes = torch.full_like(self.codes, -1)
-        codes[words] = nearest_entries(self.projected(words), self.entries.weight)[:, 0]
-        return codes
-
-    @torch.no_grad()
-    def figures(self) -> dict[str, float]:
-        "Use and sharing of entries, and concentration of words"
-        codes = self.chosen()
-        words = self.all_words()
-        figures = sharing(codes, self.language, self.entries.num_embeddings)
-        return figures | dict(concentration=concentration(self.entries(codes[words]), self.counts[words]))
-
-    @torch.no_grad()
-    def freeze(
-        self,
-        needed: Tensor,  # [n] bool: words that will read their entry; all of them, or the tail
-    ) -> dict[str, float]:  # see `figures`, of all words before entries were dropped
-        "Fix the entry of every word, and drop entries that no needed word uses"
-        given = f"a freeze in phase {int(self.phase)}"
-        expect(int(self.phase) == 1, given, "phase 1", "Call `begin_entries` first; freeze once.")
-        figures = self.figures()
-        codes = self.chosen()
-        if needed.any():
-            check_sharing(figures, self.config.least_used, self.config.most_alike)
-        used = torch.unique(codes[needed & (codes >= 0)])
-        # the last place is read by the code -1
-        renumbered = torch.full((self.entries.num_embeddings + 1,), -1, device=codes.device)
-        renumbered[used] = torch.arange(len(used), device=codes.device)
-        self.codes = renumbered[codes]
-        self.original = self.original[used]
-        self.make_room(frozen=True, n=len(used), rows=self.entries.weight[used].clone())
-        self.phase.fill_(2)
-        return figures | dict(entries_kept=len(used))
-
-# %% ../../../nbs/04_methods/3_smalr/50_latent.ipynb #37a46432
+@patch
 @torch.no_grad()
-def caption_figures(
-    first: Tensor,  # [n, d] captions in one language
-    other: Tensor,  # [n, d] captions of the same images in another language
-) -> dict[str, float]:
-    "Retrieval of captions across two languages, and mean cosine of unrelated captions"
-    scores = F.normalize(first, dim=-1) @ F.normalize(other, dim=-1).T
-    n = len(scores)
-    truth = torch.arange(n, device=scores.device)
-    return dict(
-        cross_language_recall=float((scores.argmax(1) == truth).float().mean()),
-        mean_cosine=float((scores.sum() - scores.diagonal().sum()) / max(1, n * (n - 1))),
-    )
+def chosen(self: LatentVocabulary) -> Tensor:  # [n], -1 for the special ids
+    "The entry of every word, without exploration"
+    if int(self.phase) == 2:
+        return self.codes.clone()
+    words = self.all_words()
+    codes = torch.full_like(self.codes, -1)
+    codes[words] = nearest_entries(self.projected(words), self.entries.weight)[:, 0]
+    return codes
+
+
+@patch
+@torch.no_grad()
+def figures(self: LatentVocabulary) -> dict[str, float]:
+    "Use and sharing of entries, and concentration of words"
+    codes = self.chosen()
+    words = self.all_words()
+    figures = sharing(codes, self.language, self.entries.num_embeddings)
+    return figures | dict(concentration=concentration(self.entries(codes[words]), self.counts[words]))
+
+
+@patch
+@torch.no_grad()
+def freeze(
+    self: LatentVocabulary,
+    needed: Tensor,  # [n] bool: words that will read their entry; all of them, or the tail
+) -> dict[str, float]:  # see `figures`, of all words before entries were dropped
+    "Fix the entry of every word, and drop entries that no needed word uses"
+    given = f"a freeze in phase {int(self.phase)}"
+    expect(int(self.phase) == 1, given, "phase 1", "Call `begin_entries` first; freeze once.")
+    figures = self.figures()
+    codes = self.chosen()
+    if needed.any():
+        check_sharing(figures, self.config.least_used, self.config.most_alike)
+    used = torch.unique(codes[needed & (codes >= 0)])
+    # the last place is read by the code -1
+    renumbered = torch.full((self.entries.num_embeddings + 1,), -1, device=codes.device)
+    renumbered[used] = torch.arange(len(used), device=codes.device)
+    self.codes = renumbered[codes]
+    self.original = self.original[used]
+    self.make_room(frozen=True, n=len(used), rows=self.entries.weight[used].clone())
+    self.phase.fill_(2)
+    return figures | dict(entries_kept=len(used))

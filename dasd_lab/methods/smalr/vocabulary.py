@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['TOKENIZERS', 'PREFERRED', 'PAD', 'UNKNOWN', 'unicode_words', 'character_bigrams', 'preferred_tokenizer',
-           'word_tokenizer', 'caption_words', 'pad_rows', 'WordNumbers', 'CaptionIds', 'WordVocabulary', 'count_words',
-           'with_vectors', 'language_index', 'specific_words', 'covered']
+           'word_tokenizer', 'caption_words', 'pad_rows', 'WordVocabulary', 'count_words', 'with_vectors',
+           'language_index', 'specific_words', 'covered']
 
 # %% ../../../nbs/04_methods/3_smalr/20_vocabulary.ipynb #30fd8961
 import re
@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from fastcore.basics import patch
 from torch import Tensor
 
 from ...base.contracts import LabError, expect
@@ -127,8 +128,10 @@ def pad_rows(
     return torch.from_numpy(ids)
 
 # %% ../../../nbs/04_methods/3_smalr/20_vocabulary.ipynb #bebfd79b
-class WordNumbers:
-    "The words of several languages with one numbering"
+class WordVocabulary:
+    "The words of several languages with one numbering; it can be stored"
+
+    __hash__ = None  # type: ignore[assignment]  # compared by content, so it cannot be hashed
 
     def __init__(
         self,
@@ -175,78 +178,85 @@ class WordNumbers:
         raise LabError(f"the id {i}", f"2 to {len(self) - 1}; 0 is padding, 1 the unknown word", "Correct it.")
 
 # %% ../../../nbs/04_methods/3_smalr/20_vocabulary.ipynb #0b18dda0
-class CaptionIds(WordNumbers):
-    "Captions as ids of their words"
+@patch
+def words_of(self: WordVocabulary, caption: str, language: str) -> list[str]:
+    "The words of a caption, known or unknown"
+    expect(
+        language in self.words,
+        f"a caption in {language!r}",
+        f"one of {list(self.languages)}",
+        "Train this language first: `dasd-lab train --languages …`.",
+    )
+    return caption_words(caption, self.tokenizers[language])
 
-    def words_of(self, caption: str, language: str) -> list[str]:
-        "The words of a caption, known or unknown"
-        expect(
-            language in self.words,
-            f"a caption in {language!r}",
-            f"one of {list(self.languages)}",
-            "Train this language first: `dasd-lab train --languages …`.",
-        )
-        return caption_words(caption, self.tokenizers[language])
 
-    def known(self, words: Sequence[str], language: str, max_words: int | None = None) -> list[int]:
-        "Ids of the known words; the unknown word if there are none"
-        numbers = self.numbers[language]
-        ids = [numbers[word] for word in words if word in numbers]
-        return ids[:max_words] or [UNKNOWN]
+@patch
+def known(self: WordVocabulary, words: Sequence[str], language: str, max_words: int | None = None) -> list[int]:
+    "Ids of the known words; the unknown word if there are none"
+    numbers = self.numbers[language]
+    ids = [numbers[word] for word in words if word in numbers]
+    return ids[:max_words] or [UNKNOWN]
 
-    def encode(
-        self,
-        captions: Sequence[str],  # captions in one language
-        language: str,  # ISO 639
-        max_words: int | None = None,  # maximum length of a row
-    ) -> list[list[int]]:
-        "Captions as rows of ids, none of them empty"
-        return [self.known(self.words_of(caption, language), language, max_words) for caption in captions]
 
-    def __call__(self, captions: Sequence[str], language: str, max_words: int | None = None) -> Tensor:  # ids [B, L]
-        "Captions as ids, padded with 0"
-        return pad_rows(self.encode(captions, language, max_words))
+@patch
+def encode(
+    self: WordVocabulary,
+    captions: Sequence[str],  # captions in one language
+    language: str,  # ISO 639
+    max_words: int | None = None,  # maximum length of a row
+) -> list[list[int]]:
+    "Captions as rows of ids, none of them empty"
+    return [self.known(self.words_of(caption, language), language, max_words) for caption in captions]
+
+
+@patch
+def __call__(
+    self: WordVocabulary, captions: Sequence[str], language: str, max_words: int | None = None
+) -> Tensor:  # ids [B, L]
+    "Captions as ids, padded with 0"
+    return pad_rows(self.encode(captions, language, max_words))
 
 # %% ../../../nbs/04_methods/3_smalr/20_vocabulary.ipynb #410dd4b7
-class WordVocabulary(CaptionIds):
-    "A vocabulary that can be stored"
+@patch
+def __eq__(self: WordVocabulary, other):
+    return isinstance(other, WordVocabulary) and self.plain() == other.plain()
 
-    def __eq__(self, other):
-        return isinstance(other, WordVocabulary) and self.plain() == other.plain()
 
-    __hash__ = None  # type: ignore[assignment]  # compared by content, so it cannot be hashed
+@patch
+def plain(self: WordVocabulary) -> dict:
+    "The vocabulary as plain data for JSON"
+    languages = [
+        dict(
+            language=language,
+            tokenizer=self.tokenizers[language],
+            words=self.words[language],
+            counts=self.counts[language],
+        )
+        for language in self.languages
+    ]
+    return dict(kind="words", vectors=self.vectors, aliases=self.aliases, languages=languages)
 
-    def plain(self) -> dict:
-        "The vocabulary as plain data for JSON"
-        languages = [
-            dict(
-                language=language,
-                tokenizer=self.tokenizers[language],
-                words=self.words[language],
-                counts=self.counts[language],
-            )
-            for language in self.languages
-        ]
-        return dict(kind="words", vectors=self.vectors, aliases=self.aliases, languages=languages)
 
-    def save(self, path: str | Path) -> None:
-        "Write the vocabulary as one JSON file"
-        write_json(self.plain(), path, readable=False)
+@patch
+def save(self: WordVocabulary, path: str | Path) -> None:
+    "Write the vocabulary as one JSON file"
+    write_json(self.plain(), path, readable=False)
 
-    @classmethod
-    def load(cls, path: str | Path) -> "WordVocabulary":
-        "Read a vocabulary; its tokenizers must be installed"
-        expected = "a file written by `WordVocabulary.save`"
-        data = read_json(path, dict, expected)
-        with opening(path, expected, "Restore the file."):
-            if data["kind"] != "words":
-                raise ValueError(data["kind"])
-            counted = {e["language"]: dict(zip(e["words"], e["counts"], strict=True)) for e in data["languages"]}
-            tokenizers = {entry["language"]: entry["tokenizer"] for entry in data["languages"]}
-            vocabulary = cls(counted, tokenizers, data["vectors"], data.get("aliases", {}))
-        for name in set(vocabulary.tokenizers.values()):
-            word_tokenizer(name)
-        return vocabulary
+
+@patch(cls_method=True)
+def load(cls: WordVocabulary, path: str | Path) -> "WordVocabulary":
+    "Read a vocabulary; its tokenizers must be installed"
+    expected = "a file written by `WordVocabulary.save`"
+    data = read_json(path, dict, expected)
+    with opening(path, expected, "Restore the file."):
+        if data["kind"] != "words":
+            raise ValueError(data["kind"])
+        counted = {e["language"]: dict(zip(e["words"], e["counts"], strict=True)) for e in data["languages"]}
+        tokenizers = {entry["language"]: entry["tokenizer"] for entry in data["languages"]}
+        vocabulary = cls(counted, tokenizers, data["vectors"], data.get("aliases", {}))
+    for name in set(vocabulary.tokenizers.values()):
+        word_tokenizer(name)
+    return vocabulary
 
 # %% ../../../nbs/04_methods/3_smalr/20_vocabulary.ipynb #3f791ddc
 def count_words(
