@@ -55,8 +55,7 @@ def run_cells(notebook: Path) -> bool:
     from nbdev.test import test_nb
 
     config = get_config()
-    passed, _ = test_nb(notebook, skip_flags=config.tst_flags.split(), basepath=config.config_path)
-    return passed
+    return test_nb(notebook, skip_flags=config.tst_flags.split(), basepath=config.config_path)[0]
 
 
 def main(module: str) -> int:
@@ -64,19 +63,17 @@ def main(module: str) -> int:
     began = time.monotonic()
     notebook = find_notebook(module)
     os.chdir(ROOT)
-    failed = []
-    if run("ruff", "format", "--check", "-q", notebook) or run("ruff", "check", "-q", notebook):
-        failed.append("lint")
-    if run("nbdev_export", "--path", str(notebook.relative_to(ROOT))):
-        failed.append("export")
     file = f"dasd_lab/{module.replace('.', '/')}.py"
-    if run("python", "tools/lint.py", file):
-        failed.append("rules")
-    if not run_cells(notebook):
-        failed.append("cells")
     tests = tests_of(module)
-    if tests and run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests):
-        failed.append("tests")
+    steps = dict(
+        format=lambda: not run("ruff", "format", "--check", "-q", notebook),
+        lint=lambda: not run("ruff", "check", "-q", notebook),
+        export=lambda: not run("nbdev_export", "--path", str(notebook.relative_to(ROOT))),
+        rules=lambda: not run("python", "tools/lint.py", file),
+        cells=lambda: run_cells(notebook),
+        tests=lambda: not tests or not run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests),
+    )
+    failed = [name for name, step in steps.items() if not step()]
     result = f"✗ {', '.join(failed)}" if failed else "✓"
     print(f"{result} {notebook.relative_to(ROOT)} ({time.monotonic() - began:.1f} s)")
     return 1 if failed else 0
