@@ -25,18 +25,13 @@ def find_notebook(module: str) -> Path:
     return notebooks[module]
 
 
-def names_from(tree: ast.AST, module: str) -> set[str]:
-    "Names that a file imports from a module of the package"
-    imports = (n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module == f"dasd_lab.{module}")
-    return {a.asname or a.name for n in imports for a in n.names}
-
-
 def tests_of(module: str) -> list[str]:
     "Tests that use a name imported from the module, as pytest takes them: `tests/test_x.py::test_y`"
     tests = []
     for path in sorted((ROOT / "tests").glob("test_*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        names = names_from(tree, module)
+        imports = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module == f"dasd_lab.{module}"]
+        names = {a.asname or a.name for n in imports for a in n.names}
         for node in tree.body:
             is_test = isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
             if is_test and any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(node)):

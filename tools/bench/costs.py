@@ -51,9 +51,6 @@ AXES = dict(
     vocabulary=(5_000, 20_000, 60_000, 119_547),
     tower=tuple(TOWERS),
 )
-SMALL = dict(
-    languages=(1, 2), length=(8, 18), batch=(4, 8), bottleneck=(8, 16), vocabulary=(100, 200), tower=tuple(TOWERS)[:1]
-)
 
 
 class Made:
@@ -128,11 +125,10 @@ def axis(name: str, values, reference: Made, rounds: int) -> list[dict]:
 
 def main() -> None:
     a = arguments(__doc__, 5)
-    axes = SMALL if a.tiny else AXES
     reference = Made(REFERENCE)
     measured = {}
-    for name in axes:
-        measured[name] = axis(name, axes[name], reference, a.rounds)
+    for name, values in AXES.items():
+        measured[name] = axis(name, values[:2] if a.tiny else values, reference, a.rounds)
         gc.collect()
     rows = pd.DataFrame([dict(axis=name) | row for name, of_axis in measured.items() for row in of_axis])
     at_reference = rows[rows["value"] == rows["axis"].map(REFERENCE)]

@@ -23,7 +23,6 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import torch
 from measuring import arguments, in_turn, keep, ratio, seconds, shown, spread
@@ -66,11 +65,9 @@ def limit(side: int, precision: str) -> float:  # operations a second
 
 def drawn(folder: Path, n: int) -> list[Path]:
     "JPEG files of the size of a photograph"
-    rng = np.random.default_rng(0)
     files = [folder / f"{i}.jpg" for i in range(n)]
-    for file in files:
-        small = Image.fromarray(rng.integers(0, 256, (30, 40, 3), np.uint8))
-        small.resize((500, 375), Image.Resampling.BICUBIC).save(file, quality=90)
+    for i, file in enumerate(files):
+        Image.effect_noise((40, 30), 64 + i).convert("RGB").resize((500, 375)).save(file, quality=90)
     return files
 
 
@@ -125,8 +122,8 @@ def times(rounds: int, tiny: bool) -> dict:
         work.step("float32")
     rows = []
     for name, (_, n) in work.calls.items():
-        per_s = {p: n / took[name, p].median() for p in PRECISIONS}
-        rows.append(dict(row=name, per_s=per_s, times=ratio(*(took[name, p] for p in PRECISIONS), "median")))
+        per_s = (n / took[name].median()).to_dict()
+        rows.append(dict(row=name, per_s=per_s, times=ratio(took[name, "float32"], took[name, "bf16"], "median")))
     share = {}
     for p in PRECISIONS:
         most = statistics.median(limit(128 if tiny else 1024, p) for _ in range(rounds))

@@ -22,6 +22,7 @@ Batches of similar length are drawn evenly from short to long."""
 import copy
 import itertools
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -199,19 +200,11 @@ def learnt(rows, pair, stage, batches, used: int) -> dict:
     return found
 
 
-class Timed:
-    "A row's steps on one batch after the other"
-
-    def __init__(self, pair, row: Row, stage, batches):
-        self.step = Saved(pair["vocabulary" in row], row, stage)
-        self.batches = itertools.cycle(
-            [similar if row[-1] in ("plain", "length") else random for random, similar in batches]
-        )
-
-    def __call__(self) -> None:
-        self.step.open()  # the plain step fills every row up, so both cost it the same
-        self.step(next(self.batches), 0)
-        self.step.leave()
+def timed_step(step: Saved, batches: Iterator[dict]) -> None:
+    "A row's step on the next batch"
+    step.open()  # the plain step fills every row up, so both cost it the same
+    step(next(batches), 0)
+    step.leave()
 
 
 def clocks() -> np.ndarray:
@@ -250,7 +243,11 @@ def measure(preset: dict, cfg: TowerConfig, used: int, rounds: int, batch: int, 
     with attention(torch.device("cpu")):
         equal = learnt(rows, pair, stage, similar[:steps], used)
         assert all(row["loss_apart"] <= 1e-4 and row["learnt_apart"] <= 1e-2 for row in equal.values()), equal
-        took = in_turn({row[-1]: Timed(pair, row, stage, made) for row in rows}, rounds, clocks)
+        calls = {}
+        for row in rows:
+            chosen = similar if row[-1] in ("plain", "length") else [random for random, _ in made]
+            calls[row[-1]] = partial(timed_step, Saved(pair["vocabulary" in row], row, stage), itertools.cycle(chosen))
+        took = in_turn(calls, rounds, clocks)
         middle = sorted(similar, key=lambda b: b["longest"])[len(similar) // 2]
         # the plain step, and the lab's with all savings
         profiles = {row[-1]: profile_of(row, pair, stage, middle) for row in (rows[0], rows[-1])}
@@ -266,8 +263,7 @@ def main() -> None:
         preset |= dict(token_vectors=dict(weights="none", n_tokens=400))
         cfg, used = TINY, 150
     report = dict(preset=preset.get("name", PRESET)) | measure(preset, cfg, used, a.rounds, a.batch)
-    columns = ("row", "seconds", "times", "cpu_times", "loss_apart", "learnt_apart")
-    keep(a, report, [{name: row[name] for name in columns} for row in report["rows"]])
+    keep(a, report, pd.DataFrame(report["rows"]).drop(columns=["quartiles", "cpu_quartiles"]).to_dict("records"))
 
 
 if __name__ == "__main__":

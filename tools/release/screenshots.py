@@ -65,13 +65,6 @@ def save(page, path: Path, width: int = 1000, top: int = 1250):
     shot = shot.resize((width, round(shot.height * width / shot.width)), Image.Resampling.LANCZOS)
     path.parent.mkdir(parents=True, exist_ok=True)
     shot.save(path, "WEBP", quality=70, method=6)
-    print(f"{path}: {shot.width} x {shot.height}, {path.stat().st_size / 1e3:.0f} kB")
-
-
-def app(page):
-    "The whole page after a query"
-    page.locator(".dl-ask button", has_text="月球上的一只企鹅").click()
-    page.locator(".dl-ask .dl-hit img").nth(5).wait_for()
 
 
 def click(selector: str):
@@ -111,7 +104,8 @@ def main(out: Path) -> None:
             page.set_default_timeout(120_000)
             page.goto(web.url, timeout=180_000)
             page.locator(".dl-ask .dl-query input").wait_for()
-            app(page)
+            page.locator(".dl-ask button", has_text="月球上的一只企鹅").click()
+            page.locator(".dl-ask .dl-hit img").nth(5).wait_for()
             settle(page, 1)
             save(page, out / "app.webp")
             for name in TABS:

