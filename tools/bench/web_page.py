@@ -70,10 +70,11 @@ def training(folder: Path):
     pairs = folder / "it.tsv"
     write_pairs(example_pairs(load_corpus("pictograms"), "it", 2000), pairs, "it")
     backbone = ROOT / "data/weights/pictograms/backbone"
-    options = f"--captions {pairs} --languages it --backbone {backbone} --out {folder / 'run'}"
+    options = (
+        f"--captions {pairs} --languages it --backbone {backbone} --out {folder / 'run'} --set stages.0.steps=100000"
+    )
     command = [Path(sys.executable).parent / "dasd-lab", "train", "dasd.new_language", *options.split()]
-    environment = os.environ | dict(OMP_NUM_THREADS="1")
-    child = subprocess.Popen([*command, "--set", "stages.0.steps=100000"], stderr=subprocess.DEVNULL, env=environment)
+    child = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=os.environ | dict(OMP_NUM_THREADS="1"))
     while not (folder / "run/progress.json").exists():
         if child.poll() is not None:
             raise SystemExit("the training run did not start")

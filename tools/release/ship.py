@@ -254,9 +254,8 @@ def words_part(ship: Shipping) -> None:
     captions = ship.corpus.captions("train", backbone.source_language, "human")
     images = columns_in(ship, backbone, "train")["image_features"]
     words = learn_words(backbone, [c.text for c in captions], [row_of[c.visual_id] for c in captions], images)
-    source = "English captions of Flickr8k's training photographs: single words"
-    facts = dict(captions=len(captions), words=len(words.words), cpu_s=ship.cpu_s())
-    ship.add(WORDS, lambda folder: words.save(folder, learnt_from=source), facts)
+    save = partial(words.save, learnt_from="English captions of Flickr8k's training photographs: single words")
+    ship.add(WORDS, save, dict(captions=len(captions), words=len(words.words), cpu_s=ship.cpu_s()))
 
 
 def on_text_part(ship: Shipping, name: str) -> None:
@@ -389,9 +388,9 @@ def make(ship: Shipping, part: str) -> None:
         doubt_part(ship)
 
 
-def main(world: str, out: Path | None, seed: int, only: str | None) -> None:
+def main(world: str, seed: int, only: str | None) -> None:
     "One part, or everything"
-    ship = Shipping(world, WORLDS[world], out or WEIGHTS / world, seed)
+    ship = Shipping(world, WORLDS[world], WEIGHTS / world, seed)
     expect(only in (None, "figures", "doubt", *ship.world.parts), f"--only {only}", f"one of {ship.world.parts}", "")
     if only == "doubt":
         doubt_part(ship)
@@ -409,7 +408,6 @@ def main(world: str, out: Path | None, seed: int, only: str | None) -> None:
 if __name__ == "__main__":
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--world", choices=WORLDS, default="pictograms")
-    p.add_argument("--out", type=Path, help="folder (default: data/weights/WORLD)")
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--only", metavar="PART", help="backbone, a method's folder, figures, or doubt")
     main(**vars(p.parse_args()))

@@ -51,8 +51,13 @@ def main(method: str, out: str) -> None:
         oracle=measure(model, corpus, targets, partial(ReferenceTranslator, corpus), False),
         english_mt=measure(model, corpus, ["en"], partial(SceneTranslator, corpus), False),
     )
-    about = dict(method=model.name, fingerprint=fingerprint(model), corpus=corpus.name, origin="human")
-    about["pictures"] = len(corpus.visuals("test"))
+    about = dict(
+        method=model.name,
+        fingerprint=fingerprint(model),
+        corpus=corpus.name,
+        origin="human",
+        pictures=len(corpus.visuals("test")),
+    )
     command = f"python tools/studies/consistency.py{option}"
     write_json(dict(about=about, command=command, kinds=kinds), out or RESULTS / f"consistency{own}.json")
 

@@ -67,9 +67,17 @@ def main(run: str, queries: int, pairs: int, out: str) -> None:
         low, middle, high = statistics.quantiles(ratios, n=4)
         rows.append(dict(head=head, **agreement(full, found, targets), time=middle, quartiles=[low, high]))
         print(rows[-1])
-    report = dict(pictures=len(gallery), queries=len(captions), languages=languages, slots=method.config.slots.n, k=K)
-    report |= dict(full_recall=agreement(full, full, targets)["recall"], rows=rows)
-    write_json(report | dict(cosine_alone=agreement(full, by_cosine, targets)), out)
+    report = dict(
+        pictures=len(gallery),
+        queries=len(captions),
+        languages=languages,
+        slots=method.config.slots.n,
+        k=K,
+        full_recall=agreement(full, full, targets)["recall"],
+        rows=rows,
+        cosine_alone=agreement(full, by_cosine, targets),
+    )
+    write_json(report, out)
 
 
 if __name__ == "__main__":
