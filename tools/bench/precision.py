@@ -122,7 +122,7 @@ def times(rounds: int, tiny: bool) -> dict:
         work.step("float32")
     rows = []
     for name, (_, n) in work.calls.items():
-        per_s = (n / took[name].median()).to_dict()
+        per_s = {p: n / took[name, p].median() for p in PRECISIONS}
         rows.append(dict(row=name, per_s=per_s, times=ratio(took[name, "float32"], took[name, "bf16"], "median")))
     share = {}
     for p in PRECISIONS:
