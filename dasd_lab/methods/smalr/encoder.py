@@ -16,9 +16,10 @@ import torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor, nn
 
+from ...backbone.text_towers import masked_mean
 from ...backbone.towers import Backbone, captions_in_batches, in_batches
 from ...base.contracts import RetrievalMethod, evaluating, expect, register_method
-from .branches import ImageBranch, MaskedLanguage, SentenceBranch, masked_mean
+from .branches import ImageBranch, MaskedLanguage, SentenceBranch
 from .hybrid import HybridWords, WordTable
 from .latent import LatentConfig, LatentVocabulary, check_warm_up
 from .objectives import ramp, reverse_gradient
