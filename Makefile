@@ -5,6 +5,9 @@ RUN  := env OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1 PYTHONUTF8=1
 # modules are compiled when they are first imported, and kept: compiling all that is installed takes half a minute
 export PYTHONDONTWRITEBYTECODE :=
 PYTEST := $(RUN) $(PY) -m pytest -q -p no:cacheprovider -p no:nbmake
+# draws formulas; without it pages show their source
+MATHJAX := [ -f node_modules/mathjax/es5/tex-svg-full.js ] || npm install --silent --no-save --no-package-lock mathjax@3.2.2 \
+  || echo "– formulas are not drawn: MathJax comes from npm"
 LAB_ARGS ?=
 APP_ARGS ?=
 # halves of the tests, each of which imports everything once: the lanes of `make test` take the next one when they are free;
@@ -16,7 +19,7 @@ DEMO_ARGS ?=
 export MAKECMDGOALS
 
 .DEFAULT_GOAL := help
-.PHONY: help venv user-venv lab app demo test test-all check lint soak sync notebooks guides units browser export docs mathjax bench bench-costs bench-gpu bench-app bench-store bench-gallery clean distclean
+.PHONY: help venv user-venv lab app demo test test-all check lint soak sync notebooks guides units browser export docs bench bench-costs bench-gpu bench-app bench-store bench-gallery clean distclean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -74,7 +77,8 @@ units: $(UNITS)
 units-%: venv
 	@TESTS=$*/2 $(STEP) "tests: pytest, half $*" $(PYTEST) tests $(MARKED) -rfEs --durations=10 --ignore=tests/ui
 
-browser: venv mathjax ## what people see, in Chromium; a test that fails is run once more and listed
+browser: venv ## what people see, in Chromium; a test that fails is run once more and listed
+	@$(MATHJAX)
 	@$(STEP) "browser: explorers, web pages and documentation in Chromium" $(PYTEST) tests/ui $(MARKED) -rfEsR --reruns 1 --durations=25
 
 soak: venv ## long tests: twenty kills each of training, import, publishing and building, a full disk, 3,700 broken files, every documentation page
@@ -84,11 +88,9 @@ soak: venv ## long tests: twenty kills each of training, import, publishing and 
 export: venv ## format and clean the notebooks, export the package and README
 	@$(STEP) "export" env PATH="$$PWD/.venv/bin:$$PATH" sh -c 'ruff format -q nbs && nbdev_export && nbdev_clean && python tools/notebooks/readme.py'
 
-docs: venv mathjax ## build the documentation site in _docs
+docs: venv ## build the documentation site in _docs
+	@$(MATHJAX)
 	@$(STEP) "docs" env OMP_NUM_THREADS=1 .venv/bin/sphinx-build -q -W --keep-going -j 2 -c tools/docs -d _proc/doctrees nbs _docs
-
-mathjax: # draws formulas, from npm; without it pages show their source
-	@[ -f node_modules/mathjax/es5/tex-svg-full.js ] || npm install --silent --no-save --no-package-lock mathjax@3.2.2 || echo "– formulas are not drawn: MathJax comes from npm"
 
 bench-app: venv ## measure the web page: opening it, the answer to a query, the same while training
 	@$(STEP) "bench-app" $(RUN) $(PY) tools/bench/web_page.py --json data/results/app.json

@@ -177,7 +177,7 @@ def test_weights_are_selected_on_what_the_run_is_about(monkeypatch, changes):
     monkeypatch.setattr(training, "open_corpus", lambda name: name)
     monkeypatch.setattr(selection, "figures_on", lambda corpus, languages: asked.append((corpus, languages)))
     monkeypatch.setattr(recipes, "train", lambda *given, **settings: None)
-    training.TrainingCall("dasd.pictograms", Path("run"), changes=changes).train(dict(selection="mean_recall"))
+    training.train_on_corpus(dict(selection="mean_recall"), preset="dasd.pictograms", out=Path("run"), changes=changes)
     preset = recipes.load_preset("dasd.pictograms") | changes
     assert asked == [(preset["corpus"], preset["languages"])]
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SMALL_IMAGES', 'register_small_images', 'build_clip', 'attention', 'native_bf16', 'in_bf16', 'precision_used',
-           'computing', 'TextTower', 'at_end', 'real_tokens', 'ClipText']
+           'computing', 'TextTower', 'at_end', 'real_tokens', 'masked_mean', 'quick_gelu', 'ClipText']
 
 # %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #a530c9d4
 import json
@@ -167,8 +167,7 @@ class TextTower:
         "The vector at the pooled position, or the mean of the real tokens"
         if self.reading != "mean":
             return at_end(tokens, self.position(tokens, end_index))
-        weights = real_tokens(tokens, end_index)[..., None].to(tokens)
-        return (tokens * weights).sum(1) / weights.sum(1)
+        return masked_mean(tokens, real_tokens(tokens, end_index))
 
     def read_out(
         self,
@@ -214,6 +213,22 @@ def real_tokens(
 ) -> Tensor:  # [B, L] True: a real token
     "Mask of the real tokens, including special tokens"
     return torch.arange(tokens.shape[1], device=tokens.device) <= end_index[:, None]
+
+
+def masked_mean(
+    tokens: Tensor,  # [..., L, D]
+    mask: Tensor,  # [..., L] True: a real token
+) -> Tensor:  # [..., D]; zero if no token is real
+    "Mean of the real tokens"
+    weights = mask[..., None].to(tokens)
+    return (tokens * weights).sum(-2) / weights.sum(-2).clamp(min=1)
+
+
+def quick_gelu(
+    x: Tensor,  # any shape
+) -> Tensor:  # the same shape
+    "The activation of OpenAI's CLIP: x · σ(1.702 x)"
+    return x * torch.sigmoid(1.702 * x)
 
 # %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #4304b1ec
 class ClipText(TextTower):

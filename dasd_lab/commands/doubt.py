@@ -60,7 +60,6 @@ def measure_doubt(
     run: RunName,  # shipped model or run folder, with a calibration
     *,
     corpus: CorpusName | None = None,  # that it was trained on (default: as its card says)
-    others: CorpusName | None = None,  # corpus of images of another kind
     images: PositiveInt = 300,  # test images at most
 ) -> None:
     "Measure on test data how often the signs of doubt are right; prints JSON"
@@ -74,6 +73,5 @@ def measure_doubt(
         raise LabError(
             f"{run} without a calibration of its weights", "one", f"Run: {lab_command('doubt', 'calibrate', run)}."
         )
-    other = open_corpus(others) if others else None
-    figures = doubt_figures(calibration, method, opened, languages, other, images)
+    figures = doubt_figures(calibration, method, opened, languages, images)
     print_json(dict(run=str(run), corpus=opened.name) | figures)

@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['open_gallery', 'import_images', 'describe_gallery', 'embed_images', 'list_duplicates', 'remove_images',
-           'built_in_gallery', 'newest_gallery', 'found_gallery', 'served_gallery', 'access_token', 'service_settings',
-           'serve_gallery']
+           'built_in_gallery', 'newest_gallery', 'found_gallery', 'served_gallery', 'service_settings', 'serve_gallery']
 
 # %% ../../nbs/11_commands/75_galleries.ipynb #c0699a69
 from contextlib import closing, suppress
@@ -315,26 +314,10 @@ def served_gallery(
     backbone: str | Path | None = None,  # see `open_gallery`
 ):  # a `search.on_disk.stored.StoredGallery` with embeddings for the run
     "Open the gallery to serve"
-    from dasd_lab.base.foundation import LabError
-
     gallery = found_gallery(folder, run, backbone)
-    try:
-        if len(gallery):
-            gallery.check_embedded()
-    except LabError:
-        gallery.close()
-        raise
+    if len(gallery):
+        gallery.check_embedded()
     return gallery
-
-
-def access_token(
-    is_public: bool,  # other machines can reach the service
-) -> str:  # '': no token is needed
-    "The token of the environment variable DASD_LAB_TOKEN; generated for a public service"
-    import os
-    import secrets
-
-    return os.environ.get("DASD_LAB_TOKEN", "") or (secrets.token_urlsafe(24) if is_public else "")
 
 
 def service_settings(
@@ -348,6 +331,9 @@ def service_settings(
     timeout: float = 60.0,  # seconds
 ):  # `serve.limits.ServiceSettings`
     "Settings of the service from the options of `serve`"
+    import os
+    import secrets
+
     from dasd_lab.base.foundation import expect, extra
 
     with extra("service"):
@@ -360,9 +346,10 @@ def service_settings(
         "the names or addresses by which others reach this machine",
         "Add --name pictures.example.org; repeatable.",
     )
+    made = secrets.token_urlsafe(24) if name else ""  # other machines can reach the service
     return ServiceSettings(
         title=title,
-        token="" if no_token else access_token(is_public=bool(name)),
+        token="" if no_token else os.environ.get("DASD_LAB_TOKEN", "") or made,
         may_write=writable,
         originals=str(originals or ""),
         hosts=(*LOCAL, *map(host_name, name)),

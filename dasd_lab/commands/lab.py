@@ -18,9 +18,7 @@ from cyclopts.types import ExistingDirectory, ExistingFile, NonNegativeInt, Port
 from dasd_lab.base.foundation import (
     PICTURES_VARIABLE,
     WORLD_VARIABLE,
-    LabError,
     expect,
-    extra,
     home_path,
     installed,
     lab_folder,
@@ -37,26 +35,6 @@ from dasd_lab.commands.arguments import (
 from .galleries import newest_gallery
 
 # %% ../../nbs/11_commands/87_lab.ipynb #7fad0225
-def _demo_on_photographs(out: Path, say) -> list[dict]:  # see `demo.photographs_sheet`; empty without photographs
-    "Search photographs with the shipped model"
-    from dasd_lab.commands.demo import photographs_sheet
-
-    try:
-        with extra("lab"):
-            from dasd_lab.explore.workbench import has_photographs, world_workbench
-    except LabError as e:
-        say(f"No contact sheet of photographs: {e}")
-        return []
-    if not has_photographs():
-        say("No photographs here; `dasd-lab gallery import FOLDER --gallery galleries/mine` makes a gallery of yours.")
-        return []
-    bench = world_workbench("photographs")
-    note = f"{len(bench.ids):,} images: {bench.title}"
-    rows = photographs_sheet(bench.main.gallery, bench.queries, out, note)
-    say(f"{out}: photographs.png, photographs.html; {note}")
-    return rows
-
-
 @command
 def run_demo(
     *,
@@ -66,10 +44,7 @@ def run_demo(
     seed: NonNegativeInt = 0,  # random seed
     json: bool = False,  # print JSON on standard output, messages on standard error
 ) -> None:
-    """Run everything once: corpus, training, evaluation, one query per language, contact sheet
-
-    Where there are photographs (a gallery in the folder galleries, DASD_LAB_PICTURES, or Tux Paint's stamps), a second
-    contact sheet shows what the shipped model finds in them."""
+    "Run everything once: corpus, training, evaluation, one query per language, contact sheet"
     from dasd_lab.commands.demo import demo
 
     def say(text):
@@ -77,7 +52,6 @@ def run_demo(
 
     out = Path(out or home_path("runs", "demo"))
     facts = demo(out, preset, languages, seed, say=say)
-    facts["photographs"] = _demo_on_photographs(out, say)
     if json:
         print_json(facts)
 

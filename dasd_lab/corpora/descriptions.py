@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['UNDESCRIBED', 'Captioner', 'fingerprint', 'read_lines', 'Described', 'describe_batch', 'describe',
-           'captioner_manifest', 'TextFolder', 'write_texts', 'described_in', 'describe_split']
+           'captioner_manifest', 'read_texts', 'write_texts', 'described_in', 'describe_split']
 
 # %% ../../nbs/01_corpora/1_core/40_descriptions.ipynb #d602db3e
 import hashlib
@@ -25,7 +25,7 @@ from filelock import FileLock, Timeout
 
 from ..base.foundation import LabError, expect
 from ..base.presets import opening
-from ..base.storage import whole_file, write_json
+from ..base.storage import sha256, whole_file, write_json
 from .captions import clean_text, is_visible
 from .visuals import PICTURE_SUFFIXES, Visuals
 
@@ -247,47 +247,27 @@ def _text_path(folder: Path, visual_id: str) -> Path:
     return folder / f"{visual_id}.txt"
 
 
-class TextFolder:
-    "Descriptions in files `<folder>/<id>.txt`"
-
-    def __init__(
-        self,
-        folder: str | Path,  # UTF-8 files
-        name: str = "",  # name of the captioner; default: the folder's name
-    ):
-        self.folder = Path(folder)
-        self.name = f"texts of {name or self.folder.resolve().name}"
-        expect(self.folder.is_dir(), f"no folder {folder}", "a folder with one text file per visual", "Check the path.")
-
-    def _read(self, visual_id: str) -> str | None:  # None: no file
-        "Text of a visual; an id that is an image file name is also tried without its suffix"
-        stems = [visual_id.rsplit(".", 1)[0]] if visual_id.lower().endswith(PICTURE_SUFFIXES) else []
-        paths = [_text_path(self.folder, name) for name in (visual_id, *stems)]
-        path = next((path for path in paths if path.is_file()), None)
-        with opening(path, "UTF-8 text", "Correct the file."):
-            return path and path.read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
-
-    def texts(
-        self,
-        ids: Sequence[str],  # N
-    ) -> list[str]:  # N
-        "Texts without their last line end"
-        texts = [self._read(visual_id) for visual_id in ids]
-        missing = [f"{visual_id}.txt" for visual_id, text in zip(ids, texts) if text is None]
-        examples = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
-        expect(
-            not missing,
-            f"{self.folder} without {len(missing):,} of {len(texts):,} texts: {examples}",
-            "one file per visual",
-            "Choose another folder; write an empty file for a visual without a description.",
-        )
-        return texts
-
-    def checksum(self) -> str:
-        "Checksum of all files, so that the splits of a corpus share a fingerprint"
-        paths = sorted(self.folder.rglob("*.txt"))
-        files = [(p.relative_to(self.folder).as_posix(), hashlib.sha256(p.read_bytes()).hexdigest()) for p in paths]
-        return hashlib.sha256(repr(files).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+def read_texts(
+    folder: Path,  # UTF-8 files `<id>.txt`
+    ids: Sequence[str],  # N; an id that is an image file name is also tried without its suffix
+) -> list[str]:  # N
+    "Existing descriptions without their last line end"
+    expect(folder.is_dir(), f"no folder {folder}", "a folder with one text file per visual", "Check the path.")
+    paths = []
+    for visual_id in ids:
+        stem = visual_id.rsplit(".", 1)[0] if visual_id.lower().endswith(PICTURE_SUFFIXES) else visual_id
+        names = [_text_path(folder, name) for name in (visual_id, stem)]
+        paths.append(next((path for path in names if path.is_file()), None))
+    missing = [f"{visual_id}.txt" for visual_id, path in zip(ids, paths) if path is None]
+    examples = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
+    expect(
+        not missing,
+        f"{folder} without {len(missing):,} of {len(paths):,} texts: {examples}",
+        "one file per visual",
+        "Choose another folder; write an empty file for a visual without a description.",
+    )
+    with opening(folder, "UTF-8 text", "Correct the files."):
+        return [path.read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r") for path in paths]
 
 # %% ../../nbs/01_corpora/1_core/40_descriptions.ipynb #b216aaaf
 def write_texts(
@@ -304,14 +284,17 @@ def write_texts(
 # %% ../../nbs/01_corpora/1_core/40_descriptions.ipynb #0da486ae
 def _import_texts(
     ids: Sequence[str],
-    source: TextFolder,
+    source: Path,  # see `read_texts`
     folder: str | Path,
     part: str = "descriptions",
     pictures: str = "",
 ) -> Described:
     "Copy existing descriptions into the cache; parameters as of `describe`"
-    texts = [_clean_description(text) for text in source.texts(ids)]
-    captioner = SimpleNamespace(name=source.name, settings=dict(checksum=source.checksum()))
+    texts = [_clean_description(text) for text in read_texts(source, ids)]
+    # of all files, so that the splits of a corpus share a fingerprint
+    files = [(p.relative_to(source).as_posix(), sha256(p)) for p in sorted(source.rglob("*.txt"))]
+    checksum = hashlib.sha256(repr(files).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    captioner = SimpleNamespace(name=f"texts of {source.resolve().name}", settings=dict(checksum=checksum))
     home = Path(folder) / fingerprint(captioner)
     with _locked(home / f"{part}.jsonl"):
         with whole_file(home / f"{part}.jsonl") as path, open(path, "wb") as f:
@@ -344,7 +327,7 @@ def described_in(
 def describe_split(
     corpus,  # has `visuals`, `descriptions_folder` and `pictures_stamp`, see `catalog`
     split: str,  # one of its splits
-    captioner: Captioner | TextFolder,  # a model, or existing texts
+    captioner: Captioner | Path,  # a model, or existing texts
     batch_size: int = 16,  # visuals per batch
     progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
 ) -> Described:
@@ -353,6 +336,6 @@ def describe_split(
     folder = corpus.descriptions_folder
     expect(folder, f"{corpus.name} without a folder", "a corpus in a folder", "Call `describe` with a folder.")
     pictures = corpus.pictures_stamp(split)
-    if isinstance(captioner, TextFolder):
+    if isinstance(captioner, Path):
         return _import_texts(visuals.ids, captioner, folder, part=split, pictures=pictures)
     return describe(visuals, captioner, folder, batch_size, progress, part=split, pictures=pictures)

@@ -117,9 +117,8 @@ def read_run(
     method_folder, _ = run_parts(folder)
     manifest = read_json(method_folder / "manifest.json", optional=True)
     log = read_log(folder)
-    has_card = bool(read_json(folder / "card.json", optional=True))
     expect(
-        manifest.get("kind") == "method" or has_card or log or (folder / "run.json").is_file(),
+        manifest.get("kind") == "method" or _is_run(folder),
         f"{folder}, which holds no run",
         "a folder with card.json, log.jsonl or a saved method",
         "Check the path.",
@@ -193,12 +192,10 @@ def differing(
     "Settings in which runs differ"
     rows = {}
     for name in dict.fromkeys(name for record in records for name in record.settings):
-        values = [record.settings.get(name, ABSENT) for record in records]
-        compared = values
-        if name.split(".")[0] in CIRCUMSTANCES:
-            compared = [value for value in values if value is not ABSENT]
-        if not all(_same(value, compared[0]) for value in compared):
-            rows[name] = [_setting_text(value) for value in values]
+        texts = [_setting_text(record.settings.get(name, ABSENT)) for record in records]
+        ignored = {ABSENT} if name.split(".")[0] in CIRCUMSTANCES else set()
+        if len({*texts} - ignored) > 1:
+            rows[name] = texts
     table = pd.DataFrame.from_dict(rows, orient="index", columns=[record.name for record in records])
     return table.rename_axis("setting")
 

@@ -83,12 +83,8 @@ def standardised(
     groups: Sequence | None = None,  # [n] such as languages, each standardised separately; None: one group
 ) -> np.ndarray:  # [n, D] float32
     "Columns with mean 0 and standard deviation 1; a constant column becomes 0"
-    if groups is None:
-        x = feature_array(features)
-        groups = np.zeros(len(x), int)
-    else:
-        x = feature_array(features, len(groups))
-        groups = np.asarray(groups)
+    groups = np.zeros(len(features), int) if groups is None else np.asarray(groups)
+    x = feature_array(features, len(groups))
     scaled = np.zeros(x.shape, np.float32)
     for group in dict.fromkeys(groups.tolist()):
         rows = np.flatnonzero(groups == group)

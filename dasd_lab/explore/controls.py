@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['DETECT', 'PAGE_SCRIPT', 'add_classes', 'on_change', 'prose', 'status_html', 'row', 'columns', 'section', 'button',
            'choose', 'number', 'language_options', 'Toggles', 'Fold', 'QueryBox', 'QueryRow', 'PictureGrid',
-           'picture_items', 'captions_html', 'pictures_html', 'PageScript', 'Plot', 'Task', 'WorldSwitch']
+           'captions_html', 'pictures_html', 'PageScript', 'Plot', 'Task', 'WorldSwitch']
 
 # %% ../../nbs/09_explore/0_shared/30_controls.ipynb #b773cd27
 import html
@@ -275,20 +275,6 @@ class PictureGrid(anywidget.AnyWidget):
         self.add_class("dl-host")
 
 # %% ../../nbs/09_explore/0_shared/30_controls.ipynb #4e5380e2
-def picture_items(
-    workbench: Workbench,  # with the images
-    scored: Iterable[tuple[str, float]],  # ids and scores, best first
-    marked: str = "",  # id of the target image; empty: none
-) -> list[dict]:  # items of `PictureGrid`
-    "Ranked images as items of a grid"
-    return [
-        dict(
-            id=id, src=workbench.address(id), alt=workbench.alt(id), rank=rank, score=float(score), marked=id == marked
-        )
-        for rank, (id, score) in enumerate(scored, 1)
-    ]
-
-
 def captions_html(
     captions: Iterable[Caption],  # of an image
     summary: str,  # heading

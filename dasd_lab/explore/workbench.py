@@ -304,6 +304,17 @@ class Workbench(HasTraits):
         known = self._thumbnails
         return data_address(known[visual_id]) if visual_id in known else NO_IMAGE
 
+    def picture_items(
+        self,
+        scored: Iterable[tuple[str, float]],  # ids and scores, best first
+        marked: str = "",  # id of the target image; empty: none
+    ) -> list[dict]:  # items of `controls.PictureGrid`
+        "Ranked images as items of a grid"
+        return [
+            dict(id=id, src=self.address(id), alt=self.alt(id), rank=rank, score=float(score), marked=id == marked)
+            for rank, (id, score) in enumerate(scored, 1)
+        ]
+
     def picture(
         self,
         visual_id: str,  # image of the workbench

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from itertools import islice
 
 import numpy as np
 import pandas as pd
@@ -148,11 +147,10 @@ def doubt_figures(
     method: RetrievalMethod,  # with an image tower
     corpus: Corpus,  # with the split test
     languages: Sequence[str],  # read by the method
-    others: Corpus | None = None,  # images of another kind
     n_images: int = 300,  # of each
     n_captions: int = 200,  # of each language
 ) -> dict:  # 'languages', 'images', and 'all' with precision and recall
-    "How often signs appear on test data: they should not on right queries and usual images, and should on others"
+    "How often signs appear on test data: they should not on right queries and usual images"
     images = sampled_images(method, corpus, "test", n_images)
     rows = []
     for code in languages:
@@ -173,13 +171,6 @@ def doubt_figures(
         recall_without_right_images=total["mean"]["removed"],
         n=total["size"].fillna(0).astype(int).to_dict(),
     )
-    looks = dict(usual=_share_unlike(calibration, images.shown))
-    if others is not None:
-        ids = islice(others.visuals("test").ids, n_images)
-        looks["others"] = _share_unlike(calibration, [others.picture(id, 256) for id in ids])
     by_language = {code: part.droplevel(0).to_dict("index") for code, part in shares.groupby(level=0)}
-    return dict(all=every, languages=by_language, images=looks)
-
-
-def _share_unlike(calibration: Calibration, images: Sequence[Image.Image]) -> float:
-    return float((calibration.distances(images) > calibration.most_distance).float().mean())
+    unlike = (calibration.distances(images.shown) > calibration.most_distance).float().mean()
+    return dict(all=every, languages=by_language, images=dict(usual=float(unlike)))

@@ -185,6 +185,10 @@ def memory_bytes(
     return dict(weights=4 * (own + (frozen or 0)), gradients=4 * trained, optimizer=8 * trained)
 
 
-def free_bytes() -> int:
-    "Free memory of this machine"
+def free_bytes(
+    device: torch.device | None = None,  # of a training; None: the processor
+) -> int:
+    "Free memory of a device"
+    if device is not None and device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
     return psutil.virtual_memory().available

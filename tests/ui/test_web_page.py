@@ -97,7 +97,7 @@ def test_the_walk(web, page):
 
 
 def test_what_is_shown_is_in_the_address(web, page):
-    page.goto(f"{web.home}?q={quote('eine rote Katze')}")
+    page.goto(f"{web.url}&q={quote('eine rote Katze')}")
     page.wait_for_function(SHOWN, arg="eine rote Katze")
     ask(page, "三只猫在城市里")
     id = page.locator(".dl-ask .dl-hit").nth(2).get_attribute("data-id")

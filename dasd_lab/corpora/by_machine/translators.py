@@ -10,6 +10,7 @@ import hashlib
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from enum import Enum
 from pathlib import Path
 
 from fastcore.basics import chunked, patch
@@ -22,17 +23,13 @@ from ..own.formats import read_lines
 from ..own.parallel import read_parallel
 
 # %% ../../../nbs/01_corpora/5_by_machine/10_translators.ipynb #85976192
-class Failed:
+class Failed(Enum):
     "Temporary failure of a translator, such as a timeout; the sentence is translated again in the next run"
 
-    def __bool__(self) -> bool:
-        return False
-
-    def __repr__(self) -> str:
-        return "FAILED"
+    FAILED = "failed"
 
 
-FAILED = Failed()
+FAILED = Failed.FAILED
 
 
 class Translator:

@@ -25,7 +25,6 @@ from dasd_lab.explore.controls import (
     button,
     choose,
     language_options,
-    picture_items,
     row,
     section,
     status_html,
@@ -236,7 +235,7 @@ def _images(s: AdaptersState) -> dict:
         return dict(items=[])
     target = s.parsed[s.chosen].target
     before = {id: rank for rank, (id, _) in enumerate(s.top_images(k=24, off=()), 1)}
-    items = picture_items(s.workbench, s.top_images(k=8), target)
+    items = s.workbench.picture_items(s.top_images(k=8), target)
     for item in items:
         was = before.get(item["id"], ">24")
         item["label"] = "" if was == item["rank"] else f"(was {was})"

@@ -26,7 +26,6 @@ from dasd_lab.explore.controls import (
     choose,
     columns,
     language_options,
-    picture_items,
     prose,
     row,
     section,
@@ -42,7 +41,7 @@ def grid_items(
     captions: bool = False,  # show the captions of every image
 ) -> list[dict]:
     "Hits of one model for `PictureGrid`"
-    items = picture_items(workbench, [(hit.id, hit.score) for hit in answer.hits])
+    items = workbench.picture_items([(hit.id, hit.score) for hit in answer.hits])
     for item in items if captions else ():
         found = workbench.captions(item["id"], origin="human")
         item["captions"] = [dict(text=c.text, language=c.language, direction=direction(c.language)) for c in found]

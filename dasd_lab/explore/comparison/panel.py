@@ -19,7 +19,7 @@ from ...corpora.languages import direction
 from ...evaluation.retrieval import METRICS, shown_value
 from . import figures as f
 from .state import KINDS, MAX_RUNS, CompareState
-from ..controls import Toggles, button, choose, language_options, picture_items, row, section
+from ..controls import Toggles, button, choose, language_options, row, section
 from ..panel import Panel
 from ..theme import language_name, table_html, tagged
 
@@ -317,7 +317,7 @@ def _found(which: str, s: CompareState) -> dict:
     query = s.selected()
     if query is None:
         return dict(items=[])
-    items = picture_items(s.workbench, query.hits[getattr(s, which)], query.visual_id)
+    items = s.workbench.picture_items(query.hits[getattr(s, which)], query.visual_id)
     for item in items:
         item["label"] = "target" if item["marked"] else ""
     return dict(items=items, rtl=direction(query.language) == "rtl")

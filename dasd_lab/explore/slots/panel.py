@@ -18,7 +18,6 @@ from dasd_lab.explore.controls import (
     choose,
     columns,
     language_options,
-    picture_items,
     row,
     section,
     status_html,
@@ -99,7 +98,7 @@ def _search(self: Slots):
 
 def _hits(s: SlotsState) -> dict:
     rtl = s.matches is not None and direction(s.matches.query.language) == "rtl"
-    return dict(items=picture_items(s.workbench, s.hits), selected=s.chosen, rtl=rtl)
+    return dict(items=s.workbench.picture_items(s.hits), selected=s.chosen, rtl=rtl)
 
 # %% ../../../nbs/09_explore/6_slots/30_panel.ipynb #fd6996d7
 @patch

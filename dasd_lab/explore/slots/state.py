@@ -205,7 +205,11 @@ def captioner(self: SlotsState) -> str:
     for split in self.workbench.splits:
         if self.chosen in corpus.visuals(split):
             return corpus.captioner(split).get("captioner", describer.name if describer else "")
-    return ""
+    gallery = self.source.gallery
+    row = gallery.places[self.chosen]
+    features = gallery.image_features[row : row + 1]
+    is_its_own = describer and describer.of_features(features) == gallery.descriptions[row : row + 1]
+    return describer.name if is_its_own else ""
 
 
 @patch

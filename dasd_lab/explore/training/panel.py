@@ -19,7 +19,7 @@ from fastcore.basics import patch
 
 from ...corpora.languages import direction
 from ...corpora.own.parallel import FAULTS, language_names
-from ..controls import QueryBox, button, number, picture_items, row, section
+from ..controls import QueryBox, button, number, row, section
 from ..panel import Panel
 from ..theme import language_name, table_html, tagged
 from . import figures as f
@@ -305,4 +305,4 @@ def _show_hint(self: Train) -> None:
 
 def _found(s: TrainingState) -> dict:
     rtl = bool(s.language) and direction(s.language) == "rtl"
-    return dict(items=picture_items(s.workbench, [(hit.id, hit.score) for hit in s.hits or ()]), rtl=rtl)
+    return dict(items=s.workbench.picture_items([(hit.id, hit.score) for hit in s.hits or ()]), rtl=rtl)

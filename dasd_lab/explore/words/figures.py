@@ -16,7 +16,6 @@ import plotly.express as px
 import plotly.graph_objects as go
 
 from ...corpora.languages import direction, english_name
-from ..controls import picture_items
 from dasd_lab.explore.theme import (
     COLOURS,
     INK,
@@ -289,7 +288,7 @@ def ranking_items(
 ) -> list[dict]:  # items of `PictureGrid`
     "The best images of a variant, with the change in rank"
     shown = moves(found, way, k)
-    items = picture_items(workbench, zip(shown.id, shown.score), target)
+    items = workbench.picture_items(zip(shown.id, shown.score), target)
     for item, row in zip(items, shown.itertuples()) if way != "own words" else ():
         item["alt"] += f" (rank {row.was:,} by the original query)"
         item["label"] = f"{'▲' if row.moved > 0 else '▼'}{abs(row.moved):,}" if row.moved else "="

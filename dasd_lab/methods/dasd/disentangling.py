@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor, nn
 
-from ...backbone.text_towers import real_tokens
+from ...backbone.text_towers import masked_mean, real_tokens
 from ...backbone.towers import Backbone
 from ...base.contracts import expect
 from .expression import Expression, ExpressionConfig
@@ -145,8 +145,7 @@ def pool(
     "Mean over the tokens of the caption, or over all positions"
     if self.config.pooling == "all_positions":
         return tokens.mean(1)
-    mask = real_tokens(tokens, end_index)
-    return (tokens * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+    return masked_mean(tokens, real_tokens(tokens, end_index))
 
 # %% ../../../nbs/04_methods/1_dasd/10_disentangling.ipynb #8d59ce46
 @patch

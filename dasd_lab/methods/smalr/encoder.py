@@ -16,9 +16,10 @@ import torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor, nn
 
+from ...backbone.text_towers import masked_mean
 from ...backbone.towers import Backbone, captions_in_batches, in_batches
 from ...base.contracts import RetrievalMethod, evaluating, expect, register_method
-from .branches import ImageBranch, MaskedLanguage, SentenceBranch, masked_mean
+from .branches import ImageBranch, MaskedLanguage, SentenceBranch
 from .hybrid import HybridWords, WordTable
 from .latent import LatentConfig, LatentVocabulary, check_warm_up
 from .objectives import ramp, reverse_gradient
@@ -140,7 +141,7 @@ def prepare(
     "Start or fix the latent entries before a stage"
     if not self.pretraining or stage == "words_warm_up":
         return {}
-    latent = self.hybrid.latent
+    latent: Any = self.hybrid.latent
     losses = _last_losses(log)
     margin = self.config.latent.margin
     if int(latent.phase) == 0:
@@ -310,7 +311,7 @@ def training_features(
     batch: Mapping,
 ) -> dict[str, Tensor]:  # see `training.triplets`
     "Named features of captions in all languages and of their images"
-    hybrid = self.hybrid
+    hybrid: Any = self.hybrid
     ids = _by_language(batch["word_ids"])
     captions_per_image = batch["word_ids"].shape[2]
     features = dict(visual_index=batch["visual_index"].repeat_interleave(captions_per_image))
