@@ -80,12 +80,13 @@ def corpus_need(
         return Need(what, False, "the lab can build it, and has not", step)
     try:
         corpus = corpus_named(name)
-        published = isinstance(corpus, PublishedCorpus)
-        if published and (lines := what_to_get(corpus, "train", languages)):
-            return Need(what, False, f"not everything is in {corpus.root}", "\n".join(lines))
-        return Need(
-            what, True, _training_split(corpus, languages), _untranslated(corpus, languages) if published else ""
-        )
+        remark = ""
+        if isinstance(corpus, PublishedCorpus):
+            lines = what_to_get(corpus, "train", languages)
+            if lines:
+                return Need(what, False, f"not everything is in {corpus.root}", "\n".join(lines))
+            remark = _untranslated(corpus, languages)
+        return Need(what, True, _training_split(corpus, languages), remark)
     except LabError as e:
         return Need(what, False, e.given, f"Expected {e.expected}. {e.next_step}")
 

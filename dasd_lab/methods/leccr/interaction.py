@@ -16,7 +16,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 
 from ...backbone.text_towers import masked_mean
-from ...base.contracts import expect
+from ...base.contracts import LabError, expect
 from .slots import AttentionStack, BlockConfig, SemanticSlots, SlotsConfig
 
 # %% ../../../nbs/04_methods/2_leccr/20_interaction.ipynb #44ca756f
@@ -187,9 +187,9 @@ def forward(
     visual = visual if self.vision is None else self.vision(visual, None, visual_mask)
     if self.interaction is None or self.slot_head is None:
         return dict(visual_features=own + self.head(self.pool(visual, visual_mask)))
-    given = "visual tokens without a description"
-    wanted, step = "token features of a description and their mask", "Pass both, or set `descriptions` to none."
-    expect(description is not None and description_mask is not None, given, wanted, step)
+    if description is None or description_mask is None:
+        wanted, step = "token features of a description and their mask", "Pass both, or set `descriptions` to none."
+        raise LabError("visual tokens without a description", wanted, step)
     slots, slot_mask = self.views(description, description_mask)
     enhanced, enhanced_slots = self.interaction(visual, slots, visual_mask, slot_mask, trace)
     features = dict(

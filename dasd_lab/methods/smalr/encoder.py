@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ...backbone.text_towers import masked_mean
 from ...backbone.towers import Backbone, captions_in_batches, in_batches
-from ...base.contracts import RetrievalMethod, evaluating, expect, register_method
+from ...base.contracts import LabError, RetrievalMethod, evaluating, expect, register_method
 from .branches import ImageBranch, MaskedLanguage, SentenceBranch
 from .hybrid import HybridWords, WordTable
 from .latent import LatentConfig, LatentVocabulary, check_warm_up
@@ -182,8 +182,9 @@ def token_rows(
     language: str,  # ISO 639
 ) -> list[list[int]]:
     "Captions as rows of word ids, none of them empty"
-    vocabulary = "a method that was saved with its vocabulary"
-    expect(self.tokenizer, "texts for a method without a vocabulary", vocabulary, "Load the method from its run.")
+    if self.tokenizer is None:
+        vocabulary = "a method that was saved with its vocabulary"
+        raise LabError("texts for a method without a vocabulary", vocabulary, "Load the method from its run.")
     return self.tokenizer.encode(captions, language, self.config.max_words)
 
 
