@@ -106,7 +106,7 @@ bench-costs: venv ## measure time and memory against languages, caption length, 
 bench-gpu: venv ## on a GPU: the paper's whole schedule by measured steps a second, beside the plain step, and peak memory
 	@$(STEP) "bench-gpu" $(RUN) $(PY) tools/bench/gpu.py --json data/results/train_gpu.json
 
-bench-store: ## measure the feature store: batches against encoding in the loop and a numpy memory map, 3 million rows (writes 6 GB, removes them)
+bench-store: ## measure the feature store: batches against a numpy memory map, 3 million rows (writes 6 GB, removes them)
 	@$(STEP) "bench-store" $(RUN) $(PY) tools/bench/store.py --rounds 15 --json data/results/feature_store.json
 
 bench-gallery: venv ## measure a gallery of a million pictures: recall, times, memory, many clients at once, an import of 100,000 files (half an hour, 12 GB, removed)

@@ -2,8 +2,8 @@
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from squares import SOURCE, TINY, Squares
@@ -124,7 +124,9 @@ def test_shipped_parts_are_refused_where_they_are_too_large(corpus, tmp_path, mo
     monkeypatch.setitem(sys.modules, "ship", ship)
     world = ship.WORLDS["photographs"]
     assert world.parts == ("backbone", "method", "smalr", "multilingual", "words", "leccr") and world.largest == 25
-    shipping = ship.Shipping("photographs", replace(world, corpus="flickr8k"), tmp_path / "out", 0)
+    shipping = ship.Shipping(
+        "photographs", SimpleNamespace(**vars(world) | dict(corpus="flickr8k")), tmp_path / "out", 0
+    )
     (tmp_path / "out/method").mkdir(parents=True)
     (tmp_path / "out/method/model.safetensors").write_bytes(b"0" * 20_000_000)
     shipping.refuse_large("leccr", 4.9, "it is kept")

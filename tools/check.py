@@ -25,18 +25,13 @@ def find_notebook(module: str) -> Path:
     return notebooks[module]
 
 
-def names_from(tree: ast.AST, module: str) -> set[str]:
-    "Names that a file imports from a module of the package"
-    imports = (n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module == f"dasd_lab.{module}")
-    return {a.asname or a.name for n in imports for a in n.names}
-
-
 def tests_of(module: str) -> list[str]:
     "Tests that use a name imported from the module, as pytest takes them: `tests/test_x.py::test_y`"
     tests = []
     for path in sorted((ROOT / "tests").glob("test_*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        names = names_from(tree, module)
+        imports = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module == f"dasd_lab.{module}"]
+        names = {a.asname or a.name for n in imports for a in n.names}
         for node in tree.body:
             is_test = isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
             if is_test and any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(node)):
@@ -55,8 +50,7 @@ def run_cells(notebook: Path) -> bool:
     from nbdev.test import test_nb
 
     config = get_config()
-    passed, _ = test_nb(notebook, skip_flags=config.tst_flags.split(), basepath=config.config_path)
-    return passed
+    return test_nb(notebook, skip_flags=config.tst_flags.split(), basepath=config.config_path)[0]
 
 
 def main(module: str) -> int:
@@ -64,19 +58,17 @@ def main(module: str) -> int:
     began = time.monotonic()
     notebook = find_notebook(module)
     os.chdir(ROOT)
-    failed = []
-    if run("ruff", "format", "--check", "-q", notebook) or run("ruff", "check", "-q", notebook):
-        failed.append("lint")
-    if run("nbdev_export", "--path", str(notebook.relative_to(ROOT))):
-        failed.append("export")
     file = f"dasd_lab/{module.replace('.', '/')}.py"
-    if run("python", "tools/lint.py", file):
-        failed.append("rules")
-    if not run_cells(notebook):
-        failed.append("cells")
     tests = tests_of(module)
-    if tests and run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests):
-        failed.append("tests")
+    steps = dict(
+        format=lambda: not run("ruff", "format", "--check", "-q", notebook),
+        lint=lambda: not run("ruff", "check", "-q", notebook),
+        export=lambda: not run("nbdev_export", "--path", str(notebook.relative_to(ROOT))),
+        rules=lambda: not run("python", "tools/lint.py", file),
+        cells=lambda: run_cells(notebook),
+        tests=lambda: not tests or not run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests),
+    )
+    failed = [name for name, step in steps.items() if not step()]
     result = f"✗ {', '.join(failed)}" if failed else "✓"
     print(f"{result} {notebook.relative_to(ROOT)} ({time.monotonic() - began:.1f} s)")
     return 1 if failed else 0

@@ -11,17 +11,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LONGEST = 50  # lines of a function
-IN_PACKAGE = ("D101", "D103", "F401", "F811", "F821", "F841", "B023")  # a notebook's tests hide what its module lacks
-PUBLIC = (
-    "_asdict",
-    "_exit",
-    "_replace",
-    "_fields",
-    "_repr_html_",
-    "_repr_mimebundle_",
-)  # of namedtuple, os and IPython
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
+# a notebook's tests hide what its module lacks; SLF001: private names of other objects
+IN_PACKAGE = ("D101", "D103", "F401", "F811", "F821", "F841", "B023", "SLF001")
 
 
 def nodes_of(source: str) -> list[ast.AST]:
@@ -32,39 +23,17 @@ def nodes_of(source: str) -> list[ast.AST]:
 def too_long(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
     "Functions of more than `LONGEST` lines"
     for node in nodes:
-        if isinstance(node, Function):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = node.end_lineno - node.lineno + 1
             if lines > LONGEST:
                 yield node.lineno, f"{node.name} has {lines} lines; at most {LONGEST}. Give its parts names."
 
 
-def defined_names(nodes: list[ast.AST]) -> set[str]:
-    "Names that a file defines, at any depth"
-    names = set()
+def private_imports(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
+    "Private names of other modules, which ruff accepts within a package"
     for node in nodes:
-        if isinstance(node, Function | ast.ClassDef):
-            names.add(node.name)
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            names.add(node.attr)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-    return names
-
-
-def is_of_torch(node: ast.AST) -> bool:
-    "Whether a name is read from torch or one of its modules"
-    return isinstance(node, ast.Attribute) and ast.unparse(node.value).split(".")[0] == "torch"
-
-
-def private_reads(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
-    "Private names of other modules"
-    known = defined_names(nodes).union(PUBLIC)
-    for node in nodes:
-        names = [a.name for a in node.names] if isinstance(node, ast.ImportFrom) else []
-        if isinstance(node, ast.Attribute) and not is_of_torch(node):
-            names = [node.attr]
-        for name in names:
-            if name.startswith("_") and not name.startswith("__") and name not in known:
+        if isinstance(node, ast.ImportFrom):
+            for name in [a.name for a in node.names if re.match("_[^_]", a.name)]:
                 yield node.lineno, f"{name} belongs to another module. Make it public there, or do without it."
 
 
@@ -89,7 +58,7 @@ def main(names: list[str]) -> int:
     parsed = {p: nodes_of((ROOT / p).read_text(encoding="utf-8")) for p in files(names)}
     package = [p for p in parsed if p.parts[0] == "dasd_lab"]
     found = [(path, *f) for path, nodes in parsed.items() for f in too_long(nodes)]
-    found += [(path, *f) for path in package for f in private_reads(parsed[path])]
+    found += [(path, *f) for path in package for f in private_imports(parsed[path])]
     workflows = [] if names else sorted((ROOT / ".github/workflows").glob("*.y*ml"))
     found += [(path, *f) for path in workflows for f in unpinned_actions(path.read_text(encoding="utf-8"))]
     for path, line, what in sorted(found):

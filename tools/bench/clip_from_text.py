@@ -81,7 +81,6 @@ def measure(a) -> dict:
     stage = load_preset(PRESET)["stages"][0]
     cpu, wall = np.median(took[1:], 0).round(3).tolist()
     return dict(
-        command=" ".join(["python tools/bench/clip_from_text.py", *sys.argv[1:]]),
         pairs=len(pairs),
         batch_size=stage["batch_size"],
         steps=a.steps,

@@ -1,6 +1,6 @@
 """Time and memory of a training step and a query, by languages, caption length, batch, bottleneck, vocabulary and tower
 
-    python tools/bench/costs.py [--rounds 5] [--threads 1] [--json FILE] [--axis NAME …] [--tiny]
+    python tools/bench/costs.py [--rounds 5] [--threads 1] [--json FILE] [--tiny]
 
 Each axis varies one setting around a reference point: cross-lingual alignment in the paper's form, five languages,
 16 captions of 18 tokens, bottleneck d_u 32, the text tower of CLIP ViT-B (12 blocks, width 512; the same for
@@ -12,10 +12,10 @@ from their shapes, and what autograd keeps of a batch between the two passes fro
 once."""
 
 import gc
-import statistics
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
+import pandas as pd
 import torch
 from measuring import arguments, in_turn, keep, ratio, shown
 
@@ -28,25 +28,21 @@ from dasd_lab.training.steps import open_stage, train_step
 
 PRESET = "dasd.cc300k_zero_shot_paper"
 CODES = ("de", "fr", "cs", "zh", "ja", "es", "it", "ru", "pl", "nl", "pt", "tr")
-TOWERS = {
-    "built-in (4 blocks, width 128)": None,
-    "ViT-B/32 and ViT-B/16 (12 blocks, width 512)": "ViT-B-32-quickgelu",
-    "ViT-L/14 (12 blocks, width 768)": "ViT-L-14-quickgelu",
+TOWERS: dict[str, tuple[str, dict]] = {  # → preset, changes
+    "built-in (4 blocks, width 128)": ("dasd.pictograms", {}),
+    "ViT-B/32 and ViT-B/16 (12 blocks, width 512)": (PRESET, {"backbone.open_clip": "ViT-B-32-quickgelu"}),
+    "ViT-L/14 (12 blocks, width 768)": (PRESET, {"backbone.open_clip": "ViT-L-14-quickgelu"}),
 }
 
 
-@dataclass(frozen=True)
-class Point:
-    "A combination of settings"
-
-    languages: int = 5
-    length: int = 18
-    batch: int = 16
-    bottleneck: int = 32
-    vocabulary: int = 20_000
-    tower: str = "ViT-B/32 and ViT-B/16 (12 blocks, width 512)"
-
-
+REFERENCE = dict(
+    languages=5,
+    length=18,
+    batch=16,
+    bottleneck=32,
+    vocabulary=20_000,
+    tower="ViT-B/32 and ViT-B/16 (12 blocks, width 512)",
+)
 AXES = dict(
     languages=(1, 2, 4, 8, 12),
     length=(8, 18, 32, 48, 77),
@@ -55,36 +51,30 @@ AXES = dict(
     vocabulary=(5_000, 20_000, 60_000, 119_547),
     tower=tuple(TOWERS),
 )
-SMALL = dict(
-    languages=(1, 2), length=(8, 18), batch=(4, 8), bottleneck=(8, 16), vocabulary=(100, 200), tower=tuple(TOWERS)[:1]
-)
 
 
 class Made:
-    "A method at a point, in training"
+    "A method in training; settings as in `REFERENCE`"
 
-    def __init__(self, p: Point):
-        preset = load_preset("dasd.pictograms" if TOWERS[p.tower] is None else PRESET)
-        changes = {"config.adapter.bottleneck": p.bottleneck}
-        if TOWERS[p.tower]:
-            changes |= {"backbone.open_clip": TOWERS[p.tower], "token_vectors.n_tokens": p.vocabulary}
-        else:
-            changes["vocab_size"] = p.vocabulary
-        preset = vary(preset, changes)
+    def __init__(self, p: dict):
+        name, of_tower = TOWERS[p["tower"]]
+        vocabulary = "token_vectors.n_tokens" if name == PRESET else "vocab_size"
+        changes = {"config.adapter.bottleneck": p["bottleneck"], vocabulary: p["vocabulary"]} | of_tower
+        preset = vary(load_preset(name), changes)
         torch.manual_seed(0)
-        self.method = random_method(preset, CODES[: p.languages], tower_config(preset))
-        self.stage = replace(scaled_stages(load_preset(PRESET), 5)[0], batch_size=p.batch)
+        self.method = random_method(preset, CODES[: p["languages"]], tower_config(preset))
+        self.stage = replace(scaled_stages(load_preset(PRESET), 5)[0], batch_size=p["batch"])
         self.method.train()
         self.optimizers, self.turn = open_stage(self.method, self.stage)
         self.point = p
         self.steps = -1
 
     def batch(self) -> dict:
-        return random_batch(self.method, self.point.batch, self.point.length)
+        return random_batch(self.method, self.point["batch"], self.point["length"])
 
     def step(self) -> None:
         self.steps += 1
-        batch = self.batch() | dict(language=CODES[self.steps % self.point.languages])
+        batch = self.batch() | dict(language=CODES[self.steps % self.point["languages"]])
         train_step(self.method, self.stage, self.optimizers, batch, self.steps % 60, self.turn)
 
     @torch.inference_mode()
@@ -93,7 +83,7 @@ class Made:
         if plain:
             m.backbone.source_from_ids(batch["ids"] % len(m.backbone.text.embedding.weight), batch["end_index"])
         else:
-            m.features(batch["ids"], batch["end_index"], batch["language"], longest=self.point.length)
+            m.features(batch["ids"], batch["end_index"], batch["language"], longest=self.point["length"])
 
     def calls(self, label: str) -> dict:  # label and kind → call
         "A step, the plain tower and the method"
@@ -102,11 +92,7 @@ class Made:
 
     def memory(self) -> dict:  # bytes
         m, batch = self.method, self.batch()
-
-        def loss():
-            return m.training_features(batch)["target_features"].sum()
-
-        kept = kept_bytes(loss, m)
+        kept = kept_bytes(lambda: m.training_features(batch)["target_features"].sum(), m)  # noqa: PLW0108
         return state_bytes(m) | dict(batch=kept, trained=sum(x.numel() for x in m.parameters() if x.requires_grad))
 
 
@@ -117,13 +103,12 @@ def pictures_per_s(repeats: int = 5, n: int = 16) -> float:
     x = torch.randn(n, 3, 224, 224)
     tower(x)
     with attention(x.device):
-        return n / statistics.median(in_turn(dict(tower=partial(tower, x)), repeats)["tower"])
+        return n / in_turn(dict(tower=partial(tower, x)), repeats)["tower"].median()
 
 
 def axis(name: str, values, reference: Made, rounds: int) -> list[dict]:
     "All points of an axis and the reference, round by round"
-    points = [replace(Point(), **{name: value}) for value in values]
-    made = [reference if point == Point() else Made(point) for point in points]
+    made = [reference if value == REFERENCE[name] else Made(REFERENCE | {name: value}) for value in values]
     calls = reference.calls("reference")
     for value, m in zip(values, made):
         calls |= m.calls(value)
@@ -134,26 +119,24 @@ def axis(name: str, values, reference: Made, rounds: int) -> list[dict]:
         seconds = {kind: took[row["value"], kind] for kind in ("step", "encode", "plain")}
         row |= {kind: ratio(seconds[kind], took["reference", kind]) for kind in ("step", "encode")}
         row |= dict(of_plain=ratio(seconds["encode"], seconds["plain"]))
-        row |= {f"{kind}_s": statistics.median(s) for kind, s in seconds.items()}
+        row |= {f"{kind}_s": s.median() for kind, s in seconds.items()}
     return rows
 
 
 def main() -> None:
-    a = arguments(__doc__, 5, axis=dict(nargs="*", choices=list(AXES)))
-    axes = SMALL if a.tiny else AXES
-    reference = Made(Point())
+    a = arguments(__doc__, 5)
+    reference = Made(REFERENCE)
     measured = {}
-    for name in a.axis or axes:
-        measured[name] = axis(name, axes[name], reference, a.rounds)
+    for name, values in AXES.items():
+        measured[name] = axis(name, values[:2] if a.tiny else values, reference, a.rounds)
         gc.collect()
-    at_reference = [row for name, rows in measured.items() for row in rows if row["value"] == getattr(Point(), name)]
-    at_reference = at_reference or [row for rows in measured.values() for row in rows]
-    times = {n: statistics.median(row[n] for row in at_reference) for n in ("step_s", "encode_s", "plain_s")}
-    facts = dict(preset=PRESET, reference=vars(Point()) | times, axes=measured)
+    rows = pd.DataFrame([dict(axis=name) | row for name, of_axis in measured.items() for row in of_axis])
+    at_reference = rows[rows["value"] == rows["axis"].map(REFERENCE)]
+    times = at_reference[["step_s", "encode_s", "plain_s"]].median().to_dict()
+    facts = dict(preset=PRESET, reference=REFERENCE | times, axes=measured)
     facts |= dict(pictures_per_s=None if a.tiny else pictures_per_s())
-    ratios = ("step", "encode", "of_plain")
-    rows = [dict(axis=n, value=r["value"]) | {k: shown(r[k]) for k in ratios} for n in measured for r in measured[n]]
-    keep(a, facts, rows)
+    ratios = ["step", "encode", "of_plain"]
+    keep(a, facts, rows[["axis", "value"]].join(rows[ratios].map(shown)).to_dict("records"))
 
 
 if __name__ == "__main__":

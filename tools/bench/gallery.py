@@ -13,12 +13,14 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 from measuring import arguments, keep, seconds
 from PIL import Image
@@ -35,6 +37,7 @@ from dasd_lab.search.on_disk.stored import StoredGallery
 
 WIDTH = 512
 NOISE = 0.5
+PART = 10_000  # vectors that are made and put at once
 K = 10
 LANGUAGES = ("de", "fr", "cs", "zh", "ja", "ar")
 CLOCK = time.perf_counter
@@ -50,10 +53,8 @@ class Widened(RetrievalMethod):
         self.inner = inner.eval()
         self.languages = inner.languages
         self.backbone = inner.backbone
-        # rows of the cosine transform: orthonormal, and the same on every machine
-        rows = 3 * torch.arange(1, inner.embed_dim + 1)
-        angles = torch.pi / WIDTH * torch.outer(rows, torch.arange(WIDTH) + 0.5)
-        self.register_buffer("turn", torch.cos(angles).float() * (2 / WIDTH) ** 0.5)
+        torch.manual_seed(0)
+        self.register_buffer("turn", torch.nn.init.orthogonal_(torch.empty(inner.embed_dim, WIDTH)))
 
     @property
     def embed_dim(self):
@@ -81,73 +82,48 @@ def peak_gb() -> float:
     return peak
 
 
-def size_gb(folder: Path) -> float:
-    return sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) / 1e9
-
-
 def test_captions(n: int) -> list:
     "Captions of each language"
     corpus = load_corpus("pictograms")
     return [c for language in LANGUAGES for c in corpus.captions("test", language, "human")[:n]]
 
 
-class Vectors:
-    "Vectors of images in a memory map, queries, and their nearest neighbours"
+def vectors_of(folder: Path, n: int, method: Widened, queries: int) -> tuple[np.ndarray, np.ndarray]:  # rows, queries
+    "Vectors of images in a memory map; vectors of captions and of as many images"
+    rng = np.random.default_rng(0)
+    corpus = load_corpus("pictograms")
+    with torch.no_grad():
+        splits = ("train", "validation", "test") if n > 100_000 else ("test",)
+        columns = [split_columns(method.inner, corpus, split) for split in splits]
+        images = unit(torch.cat([method.encode_visuals(c)["features"] for c in columns]).numpy())
+        captions = unit(caption_features(method, test_captions(400)).numpy())
 
-    def __init__(self, folder: Path, n: int, method: Widened, queries: int = 500):
-        rng = np.random.default_rng(0)
-        corpus = load_corpus("pictograms")
-        with torch.no_grad():
-            splits = ("train", "validation", "test") if n > 100_000 else ("test",)
-            columns = [split_columns(method.inner, corpus, split) for split in splits]
-            images = unit(torch.cat([method.encode_visuals(c)["features"] for c in columns]).numpy())
-            captions = unit(caption_features(method, test_captions(400)).numpy())
+    def noisy(k: int) -> np.ndarray:
+        chosen = images[rng.integers(0, len(images), k)]
+        return unit(chosen + NOISE / np.sqrt(WIDTH) * rng.standard_normal(chosen.shape, np.float32))
 
-        def noisy(k: int) -> np.ndarray:
-            chosen = images[rng.integers(0, len(images), k)]
-            return unit(chosen + NOISE / np.sqrt(WIDTH) * rng.standard_normal(chosen.shape, np.float32))
-
-        shape = (n, WIDTH)
-        self.rows = np.lib.format.open_memmap(folder / "vectors.npy", "w+", dtype=np.float16, shape=shape)
-        for start in tqdm(range(0, n, 20_000), desc="vectors"):
-            self.rows[start : start + 20_000] = noisy(min(20_000, n - start))
-        asked = captions[rng.permutation(len(captions))[:queries]]
-        self.queries = np.concatenate([asked, noisy(len(asked))]).astype(np.float32)  # captions, then as many images
-
-    def chunks(self, size: int) -> Iterator[tuple[range, np.ndarray]]:
-        "Numbers and vectors (float32) of each part"
-        for start in range(0, len(self.rows), size):
-            part = self.rows[start : start + size].astype(np.float32)
-            yield range(start, start + len(part)), part
-
-    def nearest(self, queries: np.ndarray, k: int, matches: Callable = lambda i: i >= 0) -> np.ndarray:  # [Q, k]
-        "The nearest of the rows that match, best first, by all cosines"
-        best = np.full((len(queries), k), -9.0, np.float32)
-        places = np.zeros((len(queries), k), int)
-        for numbers, part in self.chunks(50_000):
-            i = np.array(numbers)
-            cosines = np.concatenate([best, np.where(matches(i), queries @ unit(part).T, -9)], 1)
-            candidates = np.concatenate([places, np.broadcast_to(i, (len(queries), len(i)))], 1)
-            top = np.argsort(-cosines, 1)[:, :k]
-            best, places = np.take_along_axis(cosines, top, 1), np.take_along_axis(candidates, top, 1)
-        return places
+    rows = np.lib.format.open_memmap(folder / "vectors.npy", "w+", dtype=np.float16, shape=(n, WIDTH))
+    for start in tqdm(range(0, n, PART), desc="vectors"):
+        rows[start : start + PART] = noisy(min(PART, n - start))
+    asked = rng.choice(captions, queries, replace=False)
+    return rows, np.concatenate([asked, noisy(queries)]).astype(np.float32)
 
 
-def fill(gallery: StoredGallery, vectors: Vectors) -> dict:
+def nearest(rows: np.ndarray, queries: np.ndarray, k: int, first: int = 0, step: int = 1) -> np.ndarray:  # [Q, k]
+    "The nearest of every `step`th row, best first, by all cosines"
+    chosen = torch.from_numpy(unit(rows[first::step].astype(np.float32)))
+    best = [(part @ chosen.T).topk(k).indices for part in torch.from_numpy(queries).split(50)]
+    return first + step * torch.cat(best).numpy()
+
+
+def fill(gallery: StoredGallery, rows: np.ndarray) -> None:
     "Put all images"
-    began = time.time()
-    for rows, part in tqdm(vectors.chunks(10_000), desc="images", total=len(vectors.rows) // 10_000):
-        facts = dict(year=[2000 + i % 25 for i in rows], album=[f"album {i % 1000}" for i in rows])
+    for start in tqdm(range(0, len(rows), PART), desc="images"):
+        part = torch.from_numpy(rows[start : start + PART].astype(np.float32))
+        numbers = range(start, start + len(part))
+        facts = dict(year=[2000 + i % 25 for i in numbers], album=[f"album {i % 1000}" for i in numbers])
         facts |= dict(width=[640] * len(part), height=[480] * len(part))
-        gallery.put([str(i) for i in rows], dict(features=torch.from_numpy(part)), facts)
-    return dict(put_s=time.time() - began)
-
-
-def index(gallery: StoredGallery) -> dict:
-    "Time and memory of indexing"
-    before = peak_gb()
-    index_s = seconds(gallery.tidy, time.time)
-    return dict(before_gb=before, index_s=index_s, peak_gb=peak_gb(), size_gb=size_gb(gallery.folder))
+        gallery.put([str(i) for i in numbers], dict(features=part), facts)
 
 
 def recall_and_times(search: Callable, queries: np.ndarray, expected: np.ndarray) -> dict:
@@ -167,7 +143,7 @@ def recall_and_times(search: Callable, queries: np.ndarray, expected: np.ndarray
     return dict(recall_captions=captions, recall_pictures=pictures) | quantiles(ms)
 
 
-def search(gallery: StoredGallery, vectors: Vectors) -> dict:
+def search(gallery: StoredGallery, rows: np.ndarray, queries: np.ndarray) -> dict:
     "Searches by vector and text, with filters and of later pages, and of the index alone"
     column = gallery.embedding_columns()["features"].name
 
@@ -178,10 +154,10 @@ def search(gallery: StoredGallery, vectors: Vectors) -> dict:
         options = dict(column=column, q=query, k=K, metric="cosine", minimum_nprobes=24, refine_factor=2)
         return gallery.engine.table.to_table(columns=["id", "_distance"], nearest=options)["id"].to_pylist()
 
-    expected = vectors.nearest(vectors.queries, K)
-    found = {call.__name__: recall_and_times(call, vectors.queries, expected) for call in (best, bare)}
-    about = dict(gallery=found["best"], bare=found["bare"], ratio=found["best"]["p50_ms"] / found["bare"]["p50_ms"])
-    return about | dict(searches=by_text(gallery), deep=deep(best, vectors), peak_gb=peak_gb())
+    expected = nearest(rows, queries, K)
+    by_vector, alone = (recall_and_times(call, queries, expected) for call in (best, bare))
+    about = dict(gallery=by_vector, bare=alone, ratio=by_vector["p50_ms"] / alone["p50_ms"])
+    return about | dict(searches=by_text(gallery), deep=deep(best, rows, queries))
 
 
 SEARCHES = {
@@ -193,29 +169,27 @@ SEARCHES = {
 
 
 def by_text(gallery: StoredGallery) -> dict[str, dict]:
-    "Times of whole searches by text, with filters and of a later page"
-    ms = {name: [] for name in SEARCHES}
-    for caption in test_captions(40):
-        for name, options in SEARCHES.items():
-            call = lambda options=options: gallery.search(caption.text, caption.language, **dict(k=K) | options)  # noqa: B023, E731
-            ms[name].append(1e3 * seconds(call, CLOCK))
-    return {name: quantiles(times[20:]) for name, times in ms.items()}
+    "Times of whole searches by text, with filters and of a later page; the first ones warm up"
+    found = {}
+    for name, options in SEARCHES.items():
+        calls = [partial(gallery.search, c.text, c.language, **dict(k=K) | options) for c in test_captions(40)]
+        found[name] = quantiles([1e3 * seconds(call, CLOCK) for call in calls][20:])
+    return found
 
 
-def deep(best: Callable, vectors: Vectors) -> list[dict]:
+def deep(best: Callable, rows: np.ndarray, queries: np.ndarray) -> list[dict]:
     "Recall and time of later pages and filters"
-    queries = vectors.queries[:: max(1, len(vectors.queries) // 80)]
-    rows = []
-    for name, where, matches, k, skip in (
-        ("the best 100", None, lambda i: i >= 0, 100, 0),
-        ("places 991 to 1,000", None, lambda i: i >= 0, 10, 990),
-        ("one year of 25", dict(year=2003), lambda i: i % 25 == 3, 10, 0),
-        ("one album of 1,000", dict(album="album 7"), lambda i: i % 1000 == 7, 10, 0),
+    queries = queries[:: max(1, len(queries) // 80)]
+    found = []
+    for name, where, first, step, k, skip in (
+        ("the best 100", None, 0, 1, 100, 0),
+        ("places 991 to 1,000", None, 0, 1, 10, 990),
+        ("one year of 25", dict(year=2003), 3, 25, 10, 0),
+        ("one album of 1,000", dict(album="album 7"), 7, 1000, 10, 0),
     ):
-        expected = vectors.nearest(queries, skip + k, matches)[:, skip:]
-        call = lambda query, k=k, skip=skip, where=where: best(query, k, skip, where)  # noqa: E731
-        rows.append(dict(asked=name) | recall_and_times(call, queries, expected))
-    return rows
+        expected = nearest(rows, queries, min(skip + k, len(rows[first::step])), first, step)[:, skip:]
+        found.append(dict(asked=name) | recall_and_times(partial(best, k=k, skip=skip, where=where), queries, expected))
+    return found
 
 
 def service(gallery: StoredGallery, requests: int, n_clients: int = 32) -> dict:
@@ -234,43 +208,39 @@ def service(gallery: StoredGallery, requests: int, n_clients: int = 32) -> dict:
     with serving(gallery_app(gallery, settings)) as port, ThreadPoolExecutor(n_clients) as pool:
         http = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=90)
 
-        def ask(i: int) -> tuple[str, float, int]:  # kind, milliseconds, status
+        def ask(i: int) -> dict:
             caption = captions[i % len(captions)]
             text = dict(text=caption.text, language=caption.language, k=10)
+            facts = dict(year=2000 + i % 25)
             kind, params = (
                 ("text", text),
-                ("filter", text | dict(where=json.dumps(dict(year=2000 + i % 25)))),
+                ("filter", text | dict(where=json.dumps(facts))),
                 ("like", dict(like=str(i * 7919 % n), k=10)),
                 ("change", dict(id=str(i * 104_729 % n))),
             )[i % 4]
+            change = partial(http.patch, "/api/picture", json=dict(facts=facts))
+            send = change if kind == "change" else partial(http.get, "/api/search")
             began = CLOCK()
-            if kind == "change":
-                answer = http.patch("/api/picture", params=params, json=dict(facts=dict(year=2000 + i % 25)))
-            else:
-                answer = http.get("/api/search", params=params)
-            return kind, 1e3 * (CLOCK() - began), answer.status_code
+            status = send(params=params).status_code
+            return dict(kind=kind, ms=1e3 * (CLOCK() - began), status=status)
 
         began = CLOCK()
-        rows = list(pool.map(ask, range(requests)))
-        took = CLOCK() - began
-    ms = {kind: [t for k, t, _ in rows if k == kind] for kind in ("text", "filter", "like", "change")}
-    kinds = {kind: dict(n=len(times)) | quantiles(times) for kind, times in ms.items()}
-    errors = sum(status >= 400 for *_, status in rows)
-    about = dict(clients=n_clients, requests=requests, took_s=took, per_s=requests / took, errors=errors)
-    return about | dict(kinds=kinds, server_peak_gb=peak_gb())
+        rows = pd.DataFrame(pool.map(ask, range(requests)))
+        per_s = requests / (CLOCK() - began)
+    kinds = {kind: dict(n=len(ms)) | quantiles(ms) for kind, ms in rows.groupby("kind")["ms"]}
+    errors = int((rows["status"] >= 400).sum())
+    return dict(clients=n_clients, requests=requests, per_s=per_s, errors=errors, kinds=kinds, server_peak_gb=peak_gb())
 
 
-def write_jpegs(folder: Path, n: int, side: int, every: int) -> None:
-    "Images of the corpus, one of `every` truncated"
+def write_jpegs(folder: Path, n: int, side: int) -> None:
+    "Images of the corpus, each a little wider than the one before of the same scene"
     folder.mkdir()
     visuals = load_corpus("pictograms").visuals("train")
 
     def write(i):
         picture = Image.fromarray(visuals[i % len(visuals)].frames[0])
-        path = folder / f"{i:06d}.jpg"
-        picture.resize((side + i // len(visuals), side), Image.Resampling.BICUBIC).save(path, quality=88)
-        if i % every == every // 2:
-            path.write_bytes(path.read_bytes()[:200])
+        size = (side + i // len(visuals), side)
+        picture.resize(size, Image.Resampling.BICUBIC).save(folder / f"{i:06d}.jpg", quality=88)
 
     with ThreadPoolExecutor(2) as pool:
         list(tqdm(pool.map(write, range(n)), total=n, desc=folder.name))
@@ -278,18 +248,16 @@ def write_jpegs(folder: Path, n: int, side: int, every: int) -> None:
 
 def imported(folder: Path, n: int, side: int) -> dict:
     "An import, and the same again without new files"
-    write_jpegs(folder / f"files {side}", n, side, 1000)
+    write_jpegs(folder / f"files {side}", n, side)
     with closing(StoredGallery(folder / f"gallery {side}", load_run("pictograms"))) as gallery:
         rounds = []
         for _ in range(2):
             began = time.time()
             report = import_folder(gallery, folder / f"files {side}", batch_size=256)
-            counts = dict(added=report.added, changed=report.changed, failed=len(report.failed))
-            rounds.append(counts | dict(s=time.time() - began, peak_gb=peak_gb()))
-        about = dict(
-            files=n, pictures=len(gallery), thumbnails=len(gallery.thumbnails), size_gb=size_gb(gallery.folder)
-        )
-    return about | rounds[0] | dict(per_s=rounds[0]["added"] / rounds[0]["s"], third=rounds[1])
+            took = dict(s=time.time() - began, peak_gb=peak_gb())
+            rounds.append(dict(added=report.added, changed=report.changed) | took)
+    first, again = rounds
+    return dict(files=n, per_s=first["added"] / first["s"], third=again) | first
 
 
 def main() -> None:
@@ -301,21 +269,21 @@ def main() -> None:
     found = {}
     with tempfile.TemporaryDirectory(dir=a.folder) as temporary:
         folder = Path(temporary)
-        vectors = Vectors(folder, a.n, method, 60 if a.tiny else 500)
+        rows, queries = vectors_of(folder, a.n, method, 60 if a.tiny else 500)
         with closing(StoredGallery(folder / "gallery", method, dict(year="integer", album="text"))) as gallery:
-            found["fill"] = fill(gallery, vectors)
-            found["index"] = index(gallery)
+            fill(gallery, rows)
+            peak_gb()
+            found["index"] = dict(index_s=seconds(gallery.tidy, CLOCK), peak_gb=peak_gb())
         began = CLOCK()
         gallery = StoredGallery(folder / "gallery", method)
-        gallery.best(torch.from_numpy(vectors.queries[:1]), K)
-        first_s = CLOCK() - began
-        found["search"] = dict(open_and_search_s=first_s) | search(gallery, vectors)
+        gallery.best(torch.from_numpy(queries[:1]), K)
+        found["search"] = dict(open_and_search_s=CLOCK() - began) | search(gallery, rows, queries)
         found["service"] = service(gallery, a.requests)
         found["import"] = imported(folder, a.files, 128) | dict(photographs=imported(folder, a.photographs, 3024))
     before = read_json(a.json, optional=True) if a.json else {}
     found = before | {name: before.get(name, {}) | row for name, row in found.items()}
-    rows = [dict(asked=name) | row for name, row in found["search"]["searches"].items()]
-    keep(a, found, rows + found["search"]["deep"])
+    table = [dict(asked=name) | row for name, row in found["search"]["searches"].items()]
+    keep(a, found, table + found["search"]["deep"])
 
 
 if __name__ == "__main__":

@@ -5,13 +5,16 @@ median of the ratios of all rounds, with quartiles. The first round is a warm-up
 
 import argparse
 import platform
-import statistics
+import shlex
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import pandas as pd
 import torch
 
+from dasd_lab.base.presets import read_json
 from dasd_lab.base.storage import write_json
 from dasd_lab.commands.arguments import text_table
 
@@ -39,38 +42,35 @@ def seconds(call: Callable[[], object], clock: Callable[[], float] = time.proces
 
 def in_turn(
     calls: Mapping[str, Callable[[], object]], rounds: int, clock: Callable[[], float] = time.process_time
-) -> dict[str, list[float]]:
+) -> pd.DataFrame:  # a column per call, a row per round
     "Seconds of every call in every round; the order changes from round to round"
-    took: dict[str, list[float]] = {name: [] for name in calls}
-    for i in range(rounds + 1):
-        for name in list(calls)[:: 1 if i % 2 else -1]:
-            took[name].append(seconds(calls[name], clock))
-    return {name: times[1:] for name, times in took.items()}
+    took = [{name: seconds(calls[name], clock) for name in list(calls)[:: (-1) ** i]} for i in range(rounds + 1)]
+    return pd.DataFrame(took[1:])
 
 
-def spread(values, name: str = "median") -> dict:
+def spread(values: pd.Series, name: str = "median") -> dict:
     "Median and quartiles"
-    low, middle, high = statistics.quantiles(values, n=4)
+    low, middle, high = values.quantile([0.25, 0.5, 0.75])
     return {name: middle, "quartiles": [low, high]}
 
 
-def ratio(first: list[float], second: list[float], name: str = "times") -> dict:
+def ratio(first: pd.Series, second: pd.Series, name: str = "times") -> dict:
     "How many times longer the first takes, round by round"
-    return spread([a / b for a, b in zip(first, second)], name)
+    return spread(first / second, name)
 
 
 def shown(found: dict) -> str:
     "A ratio as text"
-    middle = next(iter(found.values()))
-    low, high = found["quartiles"]
+    middle, (low, high) = found.values()
     return f"× {middle:.2f} [{low:.2f}–{high:.2f}]"
 
 
-def keep(a: argparse.Namespace, facts: dict, rows: list[dict] = ()) -> dict:
-    "Print a table and write the results, with the facts of this machine"
-    about = dict(machine=platform.machine(), threads=a.threads, torch=torch.__version__, rounds=a.rounds) | facts
+def keep(a: argparse.Namespace, facts: dict, rows: list[dict] = (), part: str = "") -> None:
+    "Print a table and write the results, with the facts of this machine; of a file that is there other parts stay"
+    command = f"python tools/bench/{Path(sys.argv[0]).name} {shlex.join(sys.argv[1:])}".rstrip()
+    about = dict(command=command, machine=platform.machine(), threads=a.threads, torch=torch.__version__)
+    about |= dict(rounds=a.rounds) | facts
     print(f"{about['machine']}, {a.threads} thread(s), torch {torch.__version__}, medians of {a.rounds} rounds\n")
     print(text_table(rows))
     if a.json:
-        write_json(about, a.json)
-    return about
+        write_json(read_json(a.json, optional=True) | {part: about} if part else about, a.json)

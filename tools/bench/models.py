@@ -45,7 +45,7 @@ def measured(name: str, rounds: int) -> dict:
     modules, image, query = parts(name)
     parameters = sum({id(p): p.numel() for module in modules for p in module.parameters()}.values())
     took = in_turn(dict(image=image, query=query), rounds)
-    times = {f"{part}_cpu_ms": round(1000 * min(values), 2) for part, values in took.items()}
+    times = {f"{part}_cpu_ms": round(1000 * s, 2) for part, s in took.min().items()}
     return dict(parameters=parameters, weights_MB=round(4 * parameters / 1e6)) | times
 
 
@@ -54,8 +54,7 @@ def main() -> None:
     # the configuration of a model of transformers comes with its weights
     catalogue = [name for name in two_towers() if CATALOGUE[name].opens != "transformers"]
     found = {name: measured(name, a.rounds) for name in (*SHIPPED, *catalogue)[: 2 if a.tiny else None]}
-    command = f"python tools/bench/models.py --json {a.json}"
-    keep(a, dict(command=command, models=found), [dict(model=name, **row) for name, row in found.items()])
+    keep(a, dict(models=found), [dict(model=name, **row) for name, row in found.items()])
 
 
 if __name__ == "__main__":

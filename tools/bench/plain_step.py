@@ -9,7 +9,7 @@ Read off the released code (commit of 4 January 2025) and the stored gradients o
 - torch's Adam with its defaults, dense, over every row of mBERT's token vectors, whether a batch has read it or not.
 
 Left out, all in favour of this step: tokenizing each batch (twice in the released code), the second encoding of the
-images in the cross-modal stage, the scaling of half precision (everything here is float32), and parameters that no
+images in the cross-modal stage, the scaling of half precision (here float32, or autocast), and parameters that no
 forward pass reads. The model, its losses and its critic are in the paper's form, as in the lab's step, so both
 learn the same numbers. Nothing of `dasd_lab.training` runs here except the losses."""
 
@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch.autograd.profiler import record_function
 
-from dasd_lab.backbone.text_towers import at_end, real_tokens
+from dasd_lab.backbone.text_towers import at_end, computing, real_tokens
 from dasd_lab.training.losses import alignment, consistency, contrastive, critic_loss
 
 CONTEXT = 77  # tokens, CLIP's
@@ -26,13 +26,13 @@ CONTEXT = 77  # tokens, CLIP's
 class PlainStep:
     "A DASD method (paper's form, one block before the split) trained like the authors' loop"
 
-    def __init__(self, method, rate: float, seed: int = 0, adam: dict | None = None):
+    def __init__(self, method, rate: float, precision: str = "float32"):
         self.method = method
-        self.seed = seed
+        self.precision = precision
         self.open()
         own = [p for n, p in method.named_parameters() if not n.startswith(("backbone.", "critic."))]
-        self.optimizer = torch.optim.Adam(own, lr=rate, **(adam or {}))
-        self.critic_optimizer = torch.optim.Adam(method.critic.parameters(), lr=rate, **(adam or {}))
+        self.optimizer = torch.optim.Adam(own, lr=rate)
+        self.critic_optimizer = torch.optim.Adam(method.critic.parameters(), lr=rate)
 
     def open(self) -> None:
         "Everything requires gradients; frozen parameters are only left out of the optimizer"
@@ -80,16 +80,18 @@ class PlainStep:
 
     def features(self, batch: dict) -> dict:  # name → features
         "Source captions, target captions in three readings, and in the cross-modal stage images"
-        target, related, agnostic = self.encoded(self.ids(batch), batch["end_index"], batch["language"])
-        found = dict(target_features=target, semantic_related=related, semantic_agnostic=agnostic)
-        images = dict(image_features=self.pictures(batch)) if "pixels" in batch else {}
-        return found | images | dict(source_features=self.source(batch))
+        with computing(batch["ids"].device, self.precision):
+            target, related, agnostic = self.encoded(self.ids(batch), batch["end_index"], batch["language"])
+            found = dict(target_features=target, semantic_related=related, semantic_agnostic=agnostic)
+            found |= dict(image_features=self.pictures(batch)) if "pixels" in batch else {}
+            found |= dict(source_features=self.source(batch))
+        return {name: x.float() for name, x in found.items()}
 
     def __call__(self, batch: dict, step: int) -> torch.Tensor:  # the loss
         "One step; a batch has language, ids, end_index, source_ids, source_end, and pixels in the cross-modal stage"
         features = self.features(batch)
         source, agnostic = features["source_features"], features["semantic_agnostic"]
-        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + step)
+        generator = torch.Generator().manual_seed(step)
         other = source.roll(1 + int(torch.randint(len(source) - 1, (1,), generator=generator)), 0)
 
         def of_critic(f_sa):

@@ -23,7 +23,6 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import torch
 from measuring import arguments, in_turn, keep, ratio, seconds, shown, spread
@@ -33,8 +32,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from dasd_lab.backbone.text_towers import native_bf16
 from dasd_lab.backbone.towers import load_backbone
-from dasd_lab.base.presets import load_preset, read_json, vary
-from dasd_lab.base.storage import write_json
+from dasd_lab.base.presets import load_preset, vary
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.corpora.visuals import read_picture
 from dasd_lab.evaluation.fields import caption_positives, field_test
@@ -67,11 +65,9 @@ def limit(side: int, precision: str) -> float:  # operations a second
 
 def drawn(folder: Path, n: int) -> list[Path]:
     "JPEG files of the size of a photograph"
-    rng = np.random.default_rng(0)
     files = [folder / f"{i}.jpg" for i in range(n)]
-    for file in files:
-        small = Image.fromarray(rng.integers(0, 256, (30, 40, 3), np.uint8))
-        small.resize((500, 375), Image.Resampling.BICUBIC).save(file, quality=90)
+    for i, file in enumerate(files):
+        Image.effect_noise((40, 30), 64 + i).convert("RGB").resize((500, 375)).save(file, quality=90)
     return files
 
 
@@ -126,12 +122,12 @@ def times(rounds: int, tiny: bool) -> dict:
         work.step("float32")
     rows = []
     for name, (_, n) in work.calls.items():
-        per_s = {p: n / statistics.median(took[name, p]) for p in PRECISIONS}
-        rows.append(dict(row=name, per_s=per_s, times=ratio(*(took[name, p] for p in PRECISIONS), "median")))
+        per_s = {p: n / took[name, p].median() for p in PRECISIONS}
+        rows.append(dict(row=name, per_s=per_s, times=ratio(took[name, "float32"], took[name, "bf16"], "median")))
     share = {}
     for p in PRECISIONS:
         most = statistics.median(limit(128 if tiny else 1024, p) for _ in range(rounds))
-        reached = spread([counter.get_total_flops() / s / most for s in took[next(iter(work.calls)), p]])
+        reached = spread(counter.get_total_flops() / most / took[next(iter(work.calls)), p])
         share[p] = dict(limit_gflops=most / 1e9, of_limit=reached, parts=parts_of_a_step(work, p))
     return dict(operations_of_a_step=counter.get_total_flops(), rows=rows, step=share)
 
@@ -179,10 +175,7 @@ def main() -> None:
     else:
         report = times(a.rounds, a.tiny)
         rows = [dict(row=row["row"], times=shown(row["times"])) | row["per_s"] for row in report["rows"]]
-    file, a.json = a.json, None
-    report = keep(a, dict(command="python tools/bench/precision.py", native_bf16=native_bf16("cpu")) | report, rows)
-    if file:
-        write_json(read_json(file, optional=True) | {"recall" if a.recall else "times": report}, file)
+    keep(a, dict(native_bf16=native_bf16("cpu")) | report, rows, "recall" if a.recall else "times")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ Weights are random, since times do not depend on them. The three are timed in al
 affects all of them; a ratio is the median of the ratios of all rounds, with quartiles. Tokenization is not included:
 token ids become vectors of the shared space."""
 
-import statistics
 import time
 
 import torch
@@ -62,7 +61,7 @@ def measure(size: dict, batch: int, rounds: int) -> dict:
     )
     with attention(torch.device("cpu")):
         took = in_turn(calls, rounds, time.perf_counter)
-    row = dict(captions=batch, plain_ms=1e3 * statistics.median(took["plain"]))
+    row = dict(captions=batch, plain_ms=1e3 * took["plain"].median())
     for name in ("static", "dasd"):
         found = ratio(took[name], took["plain"], name)
         row |= {name: found[name], f"{name}_quartiles": found["quartiles"]}

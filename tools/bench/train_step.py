@@ -22,10 +22,12 @@ Batches of similar length are drawn evenly from short to long."""
 import copy
 import itertools
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import torch
 from measuring import arguments, in_turn, keep, ratio
 from plain_step import CONTEXT, PlainStep
@@ -170,24 +172,17 @@ def methods(preset: dict, cfg: TowerConfig, used: int) -> tuple:  # whole vocabu
     return whole, small
 
 
-def own(method, used: int) -> dict:
-    "Copies of the trained parameters; of the token vectors those that are used"
-    parameters = {n: p.detach().clone() for n, p in method.named_parameters() if not n.startswith("backbone.")}
-    vectors = "token_vectors.embedding.weight"
-    return parameters | {vectors: parameters[vectors][:used]}
-
-
-def squared(a: dict, b: dict) -> float:
-    "Squared distance of two sets of parameters"
-    return sum(float((a[name] - b[name]).square().sum()) for name in a)
+def own(method, used: int) -> torch.Tensor:
+    "The trained parameters as one vector; of the token vectors those that are used"
+    parts = {n: p.detach() for n, p in method.named_parameters() if not n.startswith("backbone.")}
+    return torch.cat([p[: used if n == "token_vectors.embedding.weight" else None].flatten() for n, p in parts.items()])
 
 
 def learnt(rows, pair, stage, batches, used: int) -> dict:
     "Losses and parameters of every row after some steps from the same weights, compared with the plain step"
     before = [copy.deepcopy(m.state_dict()) for m in pair]
     start = own(pair[0], used)
-    found = {}
-    plain: dict = {}
+    found: dict[str, dict] = {}
     for row in rows:
         method = pair["vocabulary" in row]
         method.load_state_dict(before["vocabulary" in row])
@@ -195,43 +190,35 @@ def learnt(rows, pair, stage, batches, used: int) -> dict:
         losses = np.array([float(step(b, i)) for i, b in enumerate(batches)])
         after = own(method, used)
         method.zero_grad()
-        plain = plain or dict(losses=losses, after=after)
+        if not found:
+            plain_losses, plain_after = losses, after
         found[row[-1]] = dict(
             losses=losses.tolist(),
-            loss_apart=float(np.abs(losses / plain["losses"] - 1).max()),
-            learnt_apart=(squared(after, plain["after"]) / squared(start, plain["after"])) ** 0.5,
+            loss_apart=float(np.abs(losses / plain_losses - 1).max()),
+            learnt_apart=float((after - plain_after).norm() / (start - plain_after).norm()),
         )
     return found
 
 
-class Timed:
-    "A row's steps on one batch after the other"
-
-    def __init__(self, pair, row: Row, stage, batches):
-        self.step = Saved(pair["vocabulary" in row], row, stage)
-        self.batches = itertools.cycle(
-            [similar if row[-1] in ("plain", "length") else random for random, similar in batches]
-        )
-
-    def __call__(self) -> None:
-        self.step.open()  # the plain step fills every row up, so both cost it the same
-        self.step(next(self.batches), 0)
-        self.step.leave()
+def timed_step(step: Saved, batches: Iterator[dict]) -> None:
+    "A row's step on the next batch"
+    step.open()  # the plain step fills every row up, so both cost it the same
+    step(next(batches), 0)
+    step.leave()
 
 
 def clocks() -> np.ndarray:
     return np.array((time.perf_counter(), time.process_time()))  # seconds by the clock, and of the processor
 
 
-def table_of(rows: list[Row], equal: dict, took: dict) -> list[dict]:
+def table_of(equal: dict, took: pd.DataFrame) -> list[dict]:  # seconds by both clocks
     "What every row learnt, and its time compared with the plain step's"
+    wall, cpu = (took.map(lambda seconds, clock=clock: seconds[clock]) for clock in (0, 1))
     table = []
-    for *_, name in rows:
-        wall, cpu = np.array(took[name]).T
-        plain_wall, plain_cpu = np.array(took["plain"]).T
-        of_cpu = {f"cpu_{key}": value for key, value in ratio(plain_cpu, cpu).items()}
-        apart = {key: equal[name][key] for key in ("loss_apart", "learnt_apart")}
-        table.append(dict(row=name, seconds=float(np.median(wall))) | apart | ratio(plain_wall, wall) | of_cpu)
+    for name, row in equal.items():
+        of_cpu = {f"cpu_{key}": value for key, value in ratio(cpu["plain"], cpu[name]).items()}
+        apart = {key: row[key] for key in ("loss_apart", "learnt_apart")}
+        table.append(dict(row=name, seconds=wall[name].median()) | apart | ratio(wall["plain"], wall[name]) | of_cpu)
     return table
 
 
@@ -256,12 +243,16 @@ def measure(preset: dict, cfg: TowerConfig, used: int, rounds: int, batch: int, 
     with attention(torch.device("cpu")):
         equal = learnt(rows, pair, stage, similar[:steps], used)
         assert all(row["loss_apart"] <= 1e-4 and row["learnt_apart"] <= 1e-2 for row in equal.values()), equal
-        took = in_turn({row[-1]: Timed(pair, row, stage, made) for row in rows}, rounds, clocks)
+        calls = {}
+        for row in rows:
+            chosen = similar if row[-1] in ("plain", "length") else [random for random, _ in made]
+            calls[row[-1]] = partial(timed_step, Saved(pair["vocabulary" in row], row, stage), itertools.cycle(chosen))
+        took = in_turn(calls, rounds, clocks)
         middle = sorted(similar, key=lambda b: b["longest"])[len(similar) // 2]
         # the plain step, and the lab's with all savings
         profiles = {row[-1]: profile_of(row, pair, stage, middle) for row in (rows[0], rows[-1])}
     facts = dict(batch=batch, steps_compared=steps, vocabulary=[len(p.token_vectors.embedding.weight) for p in pair])
-    return facts | dict(rows=table_of(rows, equal, took), profiles=profiles)
+    return facts | dict(rows=table_of(equal, took), profiles=profiles)
 
 
 def main() -> None:
@@ -272,8 +263,7 @@ def main() -> None:
         preset |= dict(token_vectors=dict(weights="none", n_tokens=400))
         cfg, used = TINY, 150
     report = dict(preset=preset.get("name", PRESET)) | measure(preset, cfg, used, a.rounds, a.batch)
-    columns = ("row", "seconds", "times", "cpu_times", "loss_apart", "learnt_apart")
-    keep(a, report, [{name: row[name] for name in columns} for row in report["rows"]])
+    keep(a, report, pd.DataFrame(report["rows"]).drop(columns=["quartiles", "cpu_quartiles"]).to_dict("records"))
 
 
 if __name__ == "__main__":

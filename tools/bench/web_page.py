@@ -14,6 +14,7 @@ import time
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import pandas as pd
 from measuring import arguments, keep
 from playwright.sync_api import sync_playwright
 
@@ -59,9 +60,8 @@ def opened(browser, url: str) -> tuple[float, object]:  # seconds, the page
 
 
 def answers(page, texts: list[str]) -> dict[str, float]:  # milliseconds
-    took = [page.evaluate(ASK, t) for t in texts]
-    p90 = statistics.quantiles(took, n=10)[-1]
-    return dict(n=len(took), median_ms=statistics.median(took), p90_ms=p90, worst_ms=max(took))
+    took = pd.Series([page.evaluate(ASK, t) for t in texts])
+    return dict(n=len(took), median_ms=took.median(), p90_ms=took.quantile(0.9), worst_ms=took.max())
 
 
 @contextmanager
@@ -70,10 +70,11 @@ def training(folder: Path):
     pairs = folder / "it.tsv"
     write_pairs(example_pairs(load_corpus("pictograms"), "it", 2000), pairs, "it")
     backbone = ROOT / "data/weights/pictograms/backbone"
-    options = f"--captions {pairs} --languages it --backbone {backbone} --out {folder / 'run'}"
+    options = (
+        f"--captions {pairs} --languages it --backbone {backbone} --out {folder / 'run'} --set stages.0.steps=100000"
+    )
     command = [Path(sys.executable).parent / "dasd-lab", "train", "dasd.new_language", *options.split()]
-    environment = os.environ | dict(OMP_NUM_THREADS="1")
-    child = subprocess.Popen([*command, "--set", "stages.0.steps=100000"], stderr=subprocess.DEVNULL, env=environment)
+    child = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=os.environ | dict(OMP_NUM_THREADS="1"))
     while not (folder / "run/progress.json").exists():
         if child.poll() is not None:
             raise SystemExit("the training run did not start")

@@ -33,7 +33,6 @@ nb_execution_mode = "off"
 nb_custom_formats = {".ipynb": "conf.as_page"}
 nb_merge_streams = True
 nb_render_markdown_format = "myst"
-nb_number_source_lines = False
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
 autodoc_member_order = "bysource"
@@ -60,10 +59,9 @@ html_static_path = [
 html_css_files = ["panels.css", "styles.css"]
 html_js_files = [("site.js", dict(defer="defer"))]
 html_show_sourcelink = False
-mathjax_path = "mathjax/tex-svg-full.js"
-MATHJAX = ROOT / "node_modules/mathjax/es5/tex-svg-full.js"
+mathjax_path = "tex-svg-full.js"
+html_static_path += map(str, ROOT.glob("node_modules/mathjax/es5/tex-svg-full.js"))
 
-PLOTLY = "application/vnd.plotly.v1+json"
 SYMBOLS = [*index["syms"], *(name for module in index["syms"].values() for name in module)]
 
 
@@ -92,7 +90,7 @@ def linked(prose: str) -> str:
 
 def figure(output: dict) -> None:
     "Replace a stored figure by its data and a place in which site.js draws it"
-    stored = output.get("data", {}).pop(PLOTLY, None)
+    stored = output.get("data", {}).pop("application/vnd.plotly.v1+json", None)
     if stored:
         layout = stored.get("layout", {})
         label = re.sub('"|<[^>]*>', "", (layout.get("title") or {}).get("text") or "figure")
@@ -143,12 +141,8 @@ def parameters(app, what: str, name: str, obj: object, options, lines: list[str]
 def own_files(app, error) -> None:
     "Copy what pages show apart from Sphinx's own files"
     if not error and app.builder.name == "html":
-        static = Path(app.outdir) / "_static"
-        (static / "panels.css").write_text(CSS, encoding="utf-8")
+        (Path(app.outdir) / "_static/panels.css").write_text(CSS, encoding="utf-8")
         shutil.copytree(NBS / "images", Path(app.outdir) / "images", dirs_exist_ok=True)
-        if MATHJAX.is_file():
-            (static / "mathjax").mkdir(exist_ok=True)
-            shutil.copy(MATHJAX, static / "mathjax")
 
 
 def setup(app) -> None:

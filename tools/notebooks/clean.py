@@ -11,21 +11,6 @@ from nbdev.clean import clean_nb
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
-def without_widgets(
-    outputs: list,  # of a code cell
-) -> list:
-    "Replace live widgets by their snapshot or drop them, because their state is not stored"
-    kept = []
-    for output in outputs:
-        data = output.get("data", {})
-        if WIDGET in data:
-            del data[WIDGET]
-            if "text/html" not in data:
-                continue
-        kept.append(output)
-    return kept
-
-
 def cleaned(
     text: str,  # a notebook as JSON
 ) -> str:  # JSON
@@ -33,8 +18,11 @@ def cleaned(
     plain = json.loads(text)
     plain["metadata"].pop("widgets", None)
     for cell in plain["cells"]:
-        if cell["cell_type"] == "code":
-            cell["outputs"] = without_widgets(cell["outputs"])
+        for output in [*cell.get("outputs", ())]:
+            data = output.get("data", {})
+            # live widgets are replaced by their snapshot or dropped, because their state is not stored
+            if data.pop(WIDGET, None) and "text/html" not in data:
+                cell["outputs"].remove(output)
     nb = dict2nb(plain)
     clean_nb(nb)
     return nb2str(nb)

@@ -26,9 +26,6 @@ def exporting(
     nbs: Path,  # the notebooks
 ) -> dict[str, Path]:  # module → its notebook, in the order of the path
     "The numbered notebooks, each the source of one module"
-    numbered = []
-    for path in nbs.rglob("[0-9]*.ipynb"):
-        if all(NUMBERED.match(part) for part in path.relative_to(nbs).parts):
-            numbered.append(path)
-    numbered.sort(key=lambda path: place(path.relative_to(nbs)))
+    found = (path for path in nbs.rglob("[0-9]*.ipynb") if path.relative_to(nbs).parts[0] not in COMPANIONS)
+    numbered = sorted(found, key=lambda path: place(path.relative_to(nbs)))
     return {DEFAULT_EXP.search("\n".join(sources(path)))[1]: path for path in numbered}

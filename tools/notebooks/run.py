@@ -22,38 +22,19 @@ def skipped(
     flags: set[str],  # directives of cells that are skipped
 ) -> bool:
     "Whether a cell is not executed"
-    if "nbdev_export(" in source:
-        return True
-    for directive in re.findall(r"^\s*#\s*\|\s*(\S.*?)\s*$", source, re.M):
-        if re.fullmatch(r"eval:\s*false", directive, re.I) or directive.split()[0] in flags:
-            return True
-    return False
-
-
-class Runner(NotebookClient):
-    "A client that skips some cells"
-
-    flags: set[str] = set()
-
-    async def async_execute_cell(self, cell, cell_index, **kwargs):
-        if cell.cell_type == "code" and skipped(cell.source, self.flags):
-            return cell
-        return await super().async_execute_cell(cell, cell_index, **kwargs)
+    directives = re.findall(r"^\s*#\s*\|\s*(\S.*?)\s*$", source, re.M)
+    flagged = any(re.fullmatch(r"eval:\s*false", d, re.I) or d.split()[0] in flags for d in directives)
+    return flagged or "nbdev_export(" in source
 
 
 def run(path: Path, flags: set[str]):
     "Execute and clean a notebook, then replace the file"
     nb = nbformat.read(path, as_version=4)
-    runner = Runner(
-        nb,
-        timeout=3600,
-        kernel_name="python3",
-        record_timing=False,
-        resources=dict(metadata=dict(path=str(path.parent))),
-    )
-    runner.flags = flags
-    runner.execute()
-    nb.metadata.pop("widgets", None)
+    for cell in nb.cells:
+        if cell.cell_type == "code" and skipped(cell.source, flags):
+            cell.metadata.tags = ["skip-execution"]  # which nbclient knows, and cleaning removes
+    resources = dict(metadata=dict(path=str(path.parent)))
+    NotebookClient(nb, timeout=3600, kernel_name="python3", record_timing=False, resources=resources).execute()
     new = path.with_name(f".{path.name}.new")
     new.write_text(cleaned(nbformat.writes(nb)), encoding="utf-8")
     os.replace(new, path)

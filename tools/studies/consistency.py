@@ -11,6 +11,7 @@ oracle, captions of the same image in all languages; and for English queries the
 import time
 from functools import partial
 
+import pandas as pd
 from common import RESULTS, options
 
 from dasd_lab.backbone.towers import fingerprint
@@ -33,11 +34,8 @@ def measure(method, corpus, languages: list[str], translator, gloss: bool) -> di
     if gloss:
         alone = TranslatedQueries(method.backbone, languages, lambda text, code: to_english(text, code).english)
         compared["English alone"] = evaluate(alone, corpus, "test", languages)
-    rows = {}
-    for name, results in compared.items():
-        rows[name] = {code: {figure: row[figure] for figure in FIGURES} for code, row in results.rows.items()}
-    ends = dict(start=curve.iloc[0], end=curve.iloc[-1])
-    fitted = {name: {column: float(value) for column, value in row.items()} for name, row in ends.items()}
+    rows = {name: pd.DataFrame(results.rows).loc[[*FIGURES]].to_dict() for name, results in compared.items()}
+    fitted = dict(start=curve.iloc[0].astype(float).to_dict(), end=curve.iloc[-1].astype(float).to_dict())
     print(consistent.translator.name, {name: results.mean_recall for name, results in compared.items()}, fitted)
     seconds = round(time.thread_time() - start, 1)
     return dict(translator=consistent.translator.name, rows=rows, fitted=fitted, seconds=seconds)
@@ -53,8 +51,13 @@ def main(method: str, out: str) -> None:
         oracle=measure(model, corpus, targets, partial(ReferenceTranslator, corpus), False),
         english_mt=measure(model, corpus, ["en"], partial(SceneTranslator, corpus), False),
     )
-    about = dict(method=model.name, fingerprint=fingerprint(model), corpus=corpus.name, origin="human")
-    about["pictures"] = len(corpus.visuals("test"))
+    about = dict(
+        method=model.name,
+        fingerprint=fingerprint(model),
+        corpus=corpus.name,
+        origin="human",
+        pictures=len(corpus.visuals("test")),
+    )
     command = f"python tools/studies/consistency.py{option}"
     write_json(dict(about=about, command=command, kinds=kinds), out or RESULTS / f"consistency{own}.json")
 

@@ -11,8 +11,10 @@ photographs needs Flickr8k (DASD_LAB_FLICKR8K); features of pictures are kept in
 designs of f_sa, none of which ships: `tools/studies/designs.py` of version 0.29 made them."""
 
 import numpy as np
+import pandas as pd
 import torch
 from common import RESULTS, ROOT, options
+from sklearn.preprocessing import MultiLabelBinarizer
 
 from dasd_lab.backbone.features import frozen_features, store_in
 from dasd_lab.backbone.text_towers import precision_used
@@ -122,8 +124,7 @@ def pictograms_figures(method: RetrievalMethod, corpus: Corpus) -> dict:
     groups = np.repeat(np.arange(len(scenes)), len(STYLES))
     style = np.array(STYLES * len(scenes))
     nouns_of = [{thing.noun for thing in corpus.scene(scene).things} for scene in scenes]
-    nouns = sorted(set().union(*nouns_of))
-    present = np.array([[noun in nouns_of[i] for noun in nouns] for i in groups])
+    present = MultiLabelBinarizer().fit_transform(nouns_of)[groups].astype(bool)
 
     def captions(language: str) -> list[str]:
         return [corpus.describe(scene, language, s).text for scene in scenes for s in STYLES]
@@ -156,13 +157,10 @@ def photographs_figures(method: RetrievalMethod, corpus: Corpus) -> dict:
         return figures
     english = corpus.captions("test", "en", "human")
     captions = corpus.field_captions("test", "zh_translated")
-    visuals = sorted({c.visual_id for c in english})
-    row_of = {visual: row for row, visual in enumerate(visuals)}
-    own = torch.tensor([row_of[c.visual_id] for c in english])
-    total = torch.zeros(len(visuals), method.embed_dim)
-    total.index_add_(0, own, method.backbone.encode_source([c.text for c in english]))
-    groups = np.array([row_of[c.visual_id] for c in captions])
-    meaning = (total / own.bincount()[:, None])[groups]
+    vectors = method.backbone.encode_source([c.text for c in english]).numpy()
+    means = pd.DataFrame(vectors, [c.visual_id for c in english]).groupby(level=0).mean()
+    groups = means.index.get_indexer([c.visual_id for c in captions])
+    meaning = torch.from_numpy(means.to_numpy()[groups])
     found = inspected(method, [c.text for c in captions], "zh")
     known = expression_groups("zh")
     features = inspected(method, list(known.sentences), "zh")["semantic_agnostic"]
@@ -175,7 +173,7 @@ def photographs_figures(method: RetrievalMethod, corpus: Corpus) -> dict:
     return figures
 
 
-def main(world: str, forms: list[str], seeds: list[int], steps: int, out: str) -> None:
+def main(world: str, forms: list[str], seeds: list[int]) -> None:
     "Train and measure what is missing"
     is_built_in = world == "pictograms"
     corpus = corpus_named(load_preset(f"dasd.{world}")["corpus"])
@@ -183,12 +181,11 @@ def main(world: str, forms: list[str], seeds: list[int], steps: int, out: str) -
     data = training_data(corpus, ("zh", "de") if is_built_in else ("zh",), backbone, FEATURES[world])
     precision = "float32" if is_built_in else "auto"
     shared = dict(backbone=backbone, data=data, runtime=Runtime(precision=precision), progress=False)
-    shorter = {f"stages.{i}.steps": steps for i in (0, 1)} if steps else {}
     figures_of = pictograms_figures if is_built_in else photographs_figures
 
     def measure(form: str, seed: int, **about) -> dict:
         name, changes = (FORMS | SAME_SIZE)[form]
-        preset, changes = name.format(world), STEPS[world] | changes | shorter
+        preset, changes = name.format(world), STEPS[world] | changes
         run = train(preset, corpus, seed=seed, changes=changes, **shared)
         method = run.method.eval()
         judged = [row["critic_accuracy"] for row in run.log if "critic_accuracy" in row]
@@ -203,9 +200,8 @@ def main(world: str, forms: list[str], seeds: list[int], steps: int, out: str) -
         )
 
     jobs = [dict(world=world, form=form, seed=seed) for seed in seeds for form in forms]
-    run_study(jobs, measure, out)
+    run_study(jobs, measure, RESULTS / "disentangling.jsonl")
 
 
 if __name__ == "__main__":
-    out = str(RESULTS / "disentangling.jsonl")
-    main(**vars(options(__doc__, world="pictograms", forms=list(FORMS), seeds=[0, 1, 2], steps=0, out=out)))
+    main(**vars(options(__doc__, world="pictograms", forms=list(FORMS), seeds=[0, 1, 2])))

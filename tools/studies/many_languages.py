@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 import numpy as np
+import pandas as pd
 from common import RESULTS, ROOT, Larger, encoded, options, photo_backbone, project, slowly
 
 from dasd_lab.backbone.towers import fingerprint
@@ -39,9 +40,7 @@ LANGUAGES = dict(
     names=("en", "de", "fr", "es", "zh", "ja", "ar", "ko", "ru", "pt"),
     stamps=("en", "de", "fr", "cs", "zh", "ja", "ar", "af", "ko", "ru"),  # SMALR's ten
 )
-RUNGS = (1, 2, 3, 5, 10)  # numbers of languages
-SHARES = dict(train=0.7, validation=0.1, test=0.2)
-PROJECTED = 100  # steps; of 100, 300 and 800 those with the best English validation recall
+RUNGS = (10, 5, 3, 2, 1)  # numbers of languages
 WORDS = {
     "word_vectors.dim": 300,
     "config.vector_width": 300,
@@ -78,7 +77,7 @@ LATENT_FIGURES = ("entries", "entries_used", "entries_shared", "entries_kept", "
 def divided(name: str, whole: Corpus) -> Divided:
     "The corpus in its parts, which its file records"
     path = RESULTS / f"many_languages_{name}.json"
-    corpus = Divided(whole, LANGUAGES[name], 0, SHARES)
+    corpus = Divided(whole, LANGUAGES[name], 0, dict(train=0.7, validation=0.1, test=0.2))
     if not path.exists():
         write_json(dict(parts=corpus.parts), path)
     expect(read_json(path)["parts"] == corpus.parts, f"{path} of other pictures", "the same parts", "Remove the file.")
@@ -100,12 +99,9 @@ def preset_of(variant: str, corpus: str, languages: Sequence[str]) -> dict:
 
 def stage_facts(run: Run) -> dict:
     "Steps and last loss of each stage, and figures of the shared vocabulary"
-    steps = {}
-    losses = {}
-    for stage in run.card["stages"]:
-        rows = [row for row in run.log if row.get("stage") == stage]
-        steps[stage] = 1 + max(row["step"] for row in rows)  # a stage with `until` may be longer than planned
-        losses[stage] = round([row["loss"] for row in rows if row.get("loss") is not None][-1], 5)
+    stages = pd.DataFrame(run.log).groupby("stage", sort=False)
+    steps = (1 + stages["step"].max()).astype(int).to_dict()  # a stage with `until` may be longer than planned
+    losses = stages["loss"].last().round(5).to_dict()
     facts = dict(steps=sum(steps.values()), stages=steps, losses=losses, cpu_s=run.card["cpu_s"])
     latent = next((row for row in run.log if "entries_kept" in row), None)
     if latent:
@@ -117,11 +113,8 @@ def unknown_shares(method: RetrievalMethod, corpus: Corpus, languages: Sequence[
     "Share of test captions without any word of the vocabulary, by language"
     shares = {}
     for language in languages:
-        unknown = []
-        for caption in corpus.captions("test", language):
-            ids = method.tokenizer.encode([caption.text], language)[0]
-            unknown.append(not any(i > 1 for i in ids))  # 0 and 1: padding and unknown
-        shares[language] = float(np.mean(unknown))
+        ids = method.tokenizer.encode([caption.text for caption in corpus.captions("test", language)], language)
+        shares[language] = float(np.mean([max(row, default=0) <= 1 for row in ids]))  # 0 and 1: padding and unknown
     return shares
 
 
@@ -142,7 +135,8 @@ class Study:
             for part in corpus.splits:
                 file = HOME / f"{name}.{part}.{corpus.checksum}.safetensors"
                 parts[name, part] = encoded(file, self.backbone, corpus, part)
-        project(self.backbone, parts["names", "train"], parts["stamps", "train"], steps=PROJECTED)
+        # of 100, 300 and 800 steps those with the best English validation recall
+        project(self.backbone, parts["names", "train"], parts["stamps", "train"], steps=100)
         self.features = {place: projected(self.backbone, rows) for place, rows in parts.items()}
 
     def job(self, corpus: str, variant: str, languages: Sequence[str], seed: int) -> dict:
@@ -185,11 +179,9 @@ class Study:
         return dict(pictures=pictures) | facts | figures | dict(needs=vars(needs(method)), captions=n_captions)
 
 
-def planned(
-    corpora: Sequence[str], seeds: Sequence[int], variants: Sequence[str], rungs: Sequence[int]
-) -> Iterator[tuple]:
+def planned(corpora: Sequence[str], seeds: Sequence[int], variants: Sequence[str]) -> Iterator[tuple]:
     "Runs in order: most languages first, fewer languages with the first two seeds only"
-    sizes = [(n, seed) for seed in seeds for n in sorted(rungs, reverse=True) if n == max(rungs) or seed in seeds[:2]]
+    sizes = [(n, seed) for seed in seeds for n in RUNGS if n == RUNGS[0] or seed in seeds[:2]]
     for (n, seed), corpus, variant in product(sizes, corpora, variants):
         languages = LANGUAGES[corpus][:n]
         # the frozen tower has no seed and no variants
@@ -197,17 +189,13 @@ def planned(
             yield corpus, variant, languages, seed
 
 
-def main(
-    stamps: str, seeds: list[int], corpora: list[str], variants: list[str], languages: list[int], out: str
-) -> None:
+def main(stamps: str, seeds: list[int], corpora: list[str], variants: list[str]) -> None:
     "Train and evaluate all runs that the results file does not have"
     study = Study(stamps)
-    jobs = [study.job(*run) for run in planned(corpora, seeds, variants, languages)]
+    jobs = [study.job(*run) for run in planned(corpora, seeds, variants)]
     said = "{corpus}, {variant}, {n_languages} languages, seed {seed}".format_map
-    run_study(jobs, study.measure, out, describe=said)
+    run_study(jobs, study.measure, RESULTS / "many_languages.jsonl", describe=said)
 
 
 if __name__ == "__main__":
-    defaults = dict(stamps="", seeds=[0, 1, 2], corpora=list(LANGUAGES), variants=["SMALR", "DASD"])
-    defaults |= dict(languages=list(RUNGS), out=str(RESULTS / "many_languages.jsonl"))
-    main(**vars(options(__doc__, **defaults)))
+    main(**vars(options(__doc__, stamps="", seeds=[0, 1, 2], corpora=list(LANGUAGES), variants=["SMALR", "DASD"])))

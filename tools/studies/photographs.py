@@ -79,5 +79,5 @@ if __name__ == "__main__":
     flickr8k = load_corpus("flickr8k")
     fields = {name: about_field(flickr8k, name, trained) for name, trained in DESCRIBED.items()}
     searches = [found_by_words(flickr8k, *pair) for pair in SEARCHES]
-    about = dict(command="python tools/studies/photographs.py", sample=SAMPLE)
-    write_json(about | dict(fields=fields, searches=searches), RESULTS / "photographs_captions.json")
+    found = dict(command="python tools/studies/photographs.py", sample=SAMPLE, fields=fields, searches=searches)
+    write_json(found, RESULTS / "photographs_captions.json")

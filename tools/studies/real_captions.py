@@ -105,11 +105,9 @@ def variation(method: RetrievalMethod, n: int = 300) -> dict[str, float]:
         captions = [pair.target for pair in pairs(TEST, language)[:n]]
         generated.append(method.inspect(captions, language)["generated"].flatten(1))
     matrices = torch.stack(generated)  # languages, captions, entries
-    mean = matrices.mean((0, 1))
-    total = ((matrices - mean) ** 2).sum()
-    by_picture = len(matrices) * ((matrices.mean(0) - mean) ** 2).sum()
-    by_language = n * ((matrices.mean(1) - mean) ** 2).sum()
-    return dict(by_picture=(by_picture / total).item(), by_language=(by_language / total).item())
+    of_picture, of_language, of_all = matrices.mean(0), matrices.mean(1), matrices.flatten(0, 1)
+    by_picture, by_language, total = (x.var(0, correction=0).sum().item() for x in (of_picture, of_language, of_all))
+    return dict(by_picture=by_picture / total, by_language=by_language / total)
 
 
 def figures(method: RetrievalMethod, split: str) -> dict[str, float]:

