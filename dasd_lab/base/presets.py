@@ -59,7 +59,8 @@ def checked(
         _of_type(value, (list, tuple), "a list", where)
         each = args if origin is tuple and args[-1:] != (...,) else args[:1] * len(value)
         expect(not args or len(each) == len(value), f"{where} with {len(value)} values", f"{len(each)}", _CORRECT)
-        return origin(checked(a, item, f"{where}[{i}]") for i, (a, item) in enumerate(zip(each or value, value)))
+        pairs = zip(each or [Any] * len(value), value)
+        return origin(checked(a, item, f"{where}[{i}]") for i, (a, item) in enumerate(pairs))
     if origin is typing.Literal:
         expect(value in args, f"{where} = {value!r}", f"one of {list(args)}", "Choose one of them.")
     elif kind is float:
