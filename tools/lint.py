@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LONGEST = 50  # lines of a function
 # a notebook's tests hide what its module lacks; SLF001: private names of other objects
-IN_PACKAGE = ("D101", "D103", "F401", "F811", "F821", "F841", "B023", "SLF001")
+IN_PACKAGE = ("D101", "D103", "F401", "F821", "F841", "B023", "SLF001")
 
 
 def nodes_of(source: str) -> list[ast.AST]:

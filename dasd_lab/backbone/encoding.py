@@ -40,7 +40,7 @@ def ids_of(
     "What identifies the rows of a part: ids of visuals, or the captions themselves"
     return items.ids if isinstance(items, Visuals) else items
 
-
+# %% ../../nbs/03_backbone/2_features/40_encoding.ipynb #0c7b2a3f
 def of_rows(
     items: Items,  # visuals, or source captions
     rows: range,  # of a shard
@@ -49,7 +49,7 @@ def of_rows(
     ids = ids_of(items)[rows.start : rows.stop]
     return Visuals(ids, lambda i: items[rows[i]].frames) if isinstance(items, Visuals) else ids
 
-
+# %% ../../nbs/03_backbone/2_features/40_encoding.ipynb #245f16cb
 def plan_store(
     backbone: Backbone,  # frozen
     corpus: Corpus,  # with images, and source captions for the part 'source'
@@ -107,7 +107,7 @@ def encoded(
     expect(space >= 0, given, f"at most {length}, by the corpus", "Correct `n_frames` of its visuals.")
     return dict(rows=F.pad(rows, (0, 0, 0, space)), mask=F.pad(mask, (0, space)))
 
-
+# %% ../../nbs/03_backbone/2_features/40_encoding.ipynb #d56fa935
 def narrowed(
     rows: Tensor,  # [n, …] float32
     dtype: Literal["float16", "bfloat16"],  # type of the store
@@ -130,7 +130,7 @@ class Encoded:
     kept: list[str]  # shards of its share that were complete already
     missing: list[str]  # shards of other processes; none: the store is complete
 
-
+# %% ../../nbs/03_backbone/2_features/40_encoding.ipynb #0b891b94
 def encode_shards(
     backbone: Backbone,  # frozen
     corpus: Corpus,  # corpus to encode
@@ -182,7 +182,7 @@ def _to_store(
     rows = narrowed(found["rows"], plan.dtype, gone)
     return dict(found, rows=rows, left_out=torch.tensor(gone, dtype=torch.long) + shard.rows.start)
 
-
+# %% ../../nbs/03_backbone/2_features/40_encoding.ipynb #adef7891
 def refuse_faults(
     faults: Mapping[str, str],  # id → error message
     path: Path,  # list to write

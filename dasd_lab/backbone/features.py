@@ -53,7 +53,7 @@ def parts_for(
     "Parts of a store for a method that reads these columns"
     return ["image", "source", *(part for part, column in WIDE.items() if column in reads)]
 
-
+# %% ../../nbs/03_backbone/2_features/50_features.ipynb #6c1bb207
 def stored_features(
     folder: str | Path,  # of a complete store with images
 ) -> FrozenFeatures:  # read on access
@@ -75,7 +75,7 @@ def _serves(plan: StorePlan, needed: StorePlan) -> bool:
     same = all(getattr(plan, name) == getattr(needed, name) for name in identity)
     return same and needed.parts.items() <= plan.parts.items()
 
-
+# %% ../../nbs/03_backbone/2_features/50_features.ipynb #0209e7f0
 def store_in(
     folder: str | Path,  # a store, or a folder of several
     backbone: Backbone,  # frozen
@@ -92,7 +92,7 @@ def store_in(
     stores = [store for store, plan in plans.items() if _serves(plan, needed)]
     return max(stores, key=lambda store: (store / "manifest.json").is_file(), default=folder / needed.name)
 
-
+# %% ../../nbs/03_backbone/2_features/50_features.ipynb #bd3795ff
 def frozen_features(
     backbone: Backbone,  # frozen
     corpus: Corpus,  # with source captions and images

@@ -22,7 +22,7 @@ class HeadConfig:
     dropout: float = 0.5  # of the hidden units, in training
     input_dropout: float = 0.2  # of the pooled image features, in training
 
-
+# %% ../../nbs/03_backbone/1_towers/44_heads.ipynb #5288f97b
 class PerceptronHead(nn.Module):
     "A linear map of the first `width` features plus a two-layer perceptron of all of them"
 

@@ -39,7 +39,7 @@ class ImageNetwork(nn.Module):
         "Pooled features before the classifier, not normalised"
         return self.image(pixels) if pixels.ndim == 4 else torch.stack([self.image(crops).mean(0) for crops in pixels])
 
-
+# %% ../../nbs/03_backbone/1_towers/75_image_networks.ipynb #b8d21b87
 class NoText(TextTower):
     "In place of the text tower of a backbone of images alone"
 
@@ -58,7 +58,7 @@ class NoText(TextTower):
         "Only to tell the device and the precision"
         return SimpleNamespace(weight=next(self.network.parameters()))
 
-
+# %% ../../nbs/03_backbone/1_towers/75_image_networks.ipynb #c335bfb9
 def build_image_network(
     config: Mapping,  # 'timm': name of the network
 ) -> tuple[ImageNetwork, NoText]:  # random weights

@@ -55,7 +55,7 @@ class TowerLanguages:
         more = f" and {len(self.codes) - 8} more" if len(self.codes) > 8 else ""
         return f"{shown}{more} ({self.because})"
 
-
+# %% ../../nbs/03_backbone/1_towers/45_languages.ipynb #eb396ac2
 _ENGLISH = TowerLanguages(("en",), "an English text tower")
 _OF_XLM_R = TowerLanguages(tuple(XLM_R.split()), "the pretraining of XLM-R, its text encoder")
 _OF_MBERT = TowerLanguages(tuple(MBERT.split()), "the pretraining of multilingual BERT, its text encoder")

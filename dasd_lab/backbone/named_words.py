@@ -104,7 +104,7 @@ def _words_of(text: str) -> set[str]:
     "Words of an English caption, lower case"
     return set(re.findall(r"[a-z]{3,}", text.lower()))
 
-
+# %% ../../nbs/03_backbone/2_features/65_named_words.ipynb #54b0d000
 def learn_words(
     backbone: Backbone,  # frozen
     captions: Sequence[str],  # English captions

@@ -45,7 +45,7 @@ def registry_config(
         raise unknown_name("the open_clip model", name, open_clip.list_models(), "See `open_clip.list_models()`.")
     return config
 
-
+# %% ../../nbs/03_backbone/1_towers/60_open_clip.ipynb #b8247084
 def tag_settings(
     name: str,  # model name in open_clip's registry
     tag: str,  # pretrained tag
@@ -104,7 +104,7 @@ def frame_of(
     expect(known, f"a tokenizer {name!r} of an unknown family", f"a name with one of {sorted(FRAMES)}", step)
     return known[0]
 
-
+# %% ../../nbs/03_backbone/1_towers/60_open_clip.ipynb #2a772a2f
 def canonical(
     tokenizer: Tokenizer,  # SigLIP's
 ) -> Tokenizer:  # changed in place
@@ -122,7 +122,7 @@ def canonical(
     tokenizer.normalizer = normalizers.Sequence(steps)
     return tokenizer
 
-
+# %% ../../nbs/03_backbone/1_towers/60_open_clip.ipynb #6a69722c
 def tokenizer_for(
     text_cfg: Mapping,  # open_clip's
     path: str | Path | None = None,  # a tokenizer.json; None: CLIP's tokenizer
@@ -160,7 +160,7 @@ def _roberta(width: int, layers: int, heads: int, vocab_size: int, kind: str = "
         eos_token_id=2,
     )
 
-
+# %% ../../nbs/03_backbone/1_towers/60_open_clip.ipynb #f2d324b0
 ENCODERS = {
     "xlm-roberta-base": _roberta(768, 12, 12, 250_002),
     "xlm-roberta-large": _roberta(1024, 24, 16, 250_002),
@@ -247,7 +247,7 @@ def offline_config(
     built["text_cfg"]["encoder"] = encoder
     return built, "open_clip_encoder"
 
-
+# %% ../../nbs/03_backbone/1_towers/60_open_clip.ipynb #3de3424b
 def _published(
     name: str,  # model name in open_clip's registry
     pretrained: str | Path | None,  # tag, file of weights, or folder with one
@@ -265,7 +265,7 @@ def _published(
     # a file does not say how images are preprocessed; the pretrained tags of a model agree
     return config, open_clip.get_pretrained_cfg(name, tags[0]) if tags else {}, path
 
-
+# %% ../../nbs/03_backbone/1_towers/60_open_clip.ipynb #64f6976a
 class _FolderConfig(TypedDict):
     "open_clip_config.json"
 

@@ -26,7 +26,7 @@ def catalogue_languages(
         return tower_languages("transformers", dict(model=dict(model_type=kind)))
     return tower_languages("open_clip", registry_config(opens))
 
-
+# %% ../../nbs/03_backbone/1_towers/85_opening.ipynb #0b1ebd07
 def open_backbone(
     name: str | Path,  # name of the catalogue; or folder of a backbone, a run, or a published model
 ) -> Backbone:

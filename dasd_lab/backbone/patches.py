@@ -34,7 +34,7 @@ def _vit(visual: Any, pixels: Tensor) -> tuple[Tensor, Tensor]:
         regions = visual.ln_post(regions)
     return whole, regions if visual.proj is None else regions @ visual.proj
 
-
+# %% ../../nbs/03_backbone/2_features/10_patches.ipynb #c1369815
 def _timm(visual: Any, pixels: Tensor) -> tuple[Tensor, Tensor]:
     "A timm tower in open_clip: a map [N, C, h, w] or tokens [N, L, C] before pooling"
     features = visual.trunk.forward_features(pixels)
@@ -44,7 +44,7 @@ def _timm(visual: Any, pixels: Tensor) -> tuple[Tensor, Tensor]:
         regions = features[:, getattr(visual.trunk, "num_prefix_tokens", 0) :]
     return visual.head(visual.trunk.forward_head(features)), visual.head(regions)
 
-
+# %% ../../nbs/03_backbone/2_features/10_patches.ipynb #d07483d2
 def _hub(model: Any, pixels: Tensor) -> tuple[Tensor, Tensor]:
     "A two-tower model of transformers with a class token, such as CLIP"
     hidden = model.vision_model(pixel_values=pixels).last_hidden_state
@@ -54,14 +54,14 @@ def _hub(model: Any, pixels: Tensor) -> tuple[Tensor, Tensor]:
 
 _REGIONS = 3  # per side of a dual stream's image; its feature map is averaged inside them
 
-
+# %% ../../nbs/03_backbone/2_features/10_patches.ipynb #07f9c27f
 def _grid(model: Any, pixels: Tensor) -> tuple[Tensor, Tensor]:
     "A dual stream with heads: the feature map as a whole, and the means of its 3 × 3 regions, through the same head"
     means = F.adaptive_avg_pool2d(model.image.feature_map(pixels), _REGIONS).flatten(2).mT
     regions = model.image_projection(means.flatten(0, 1)[:, None])
     return model.encode_image(pixels), regions.view(*means.shape[:2], -1)
 
-
+# %% ../../nbs/03_backbone/2_features/10_patches.ipynb #3b9a1b51
 def _region_reader(clip: Any) -> Callable[[Tensor], tuple[Tensor, Tensor]] | None:
     "A function: pixels → whole [N, E], regions [N, P, E]; None if the tower is not supported"
     visual = getattr(clip, "visual", None)
@@ -106,7 +106,7 @@ def n_places(
         backbone.n_places = place_tokens(backbone, backbone.pixels([black])).shape[1]
     return backbone.n_places
 
-
+# %% ../../nbs/03_backbone/2_features/10_patches.ipynb #b5820748
 @torch.no_grad()
 def encode_places(
     backbone: Backbone,  # frozen
@@ -122,7 +122,7 @@ def encode_places(
         return tokens, mask
     return tokens.flatten(1, 2), mask.repeat_interleave(tokens.shape[2], 1)
 
-
+# %% ../../nbs/03_backbone/2_features/10_patches.ipynb #25d313ff
 def _columns(
     requested: Collection[str],  # keys of `contracts.COLUMNS`
     frames: Tensor,  # [N, T, E] whole images
@@ -152,7 +152,7 @@ def pixel_columns(
     tokens = place_tokens(backbone, pixels).float().cpu()
     return _columns(columns, tokens[:, :1], whole, tokens, whole.expand(tokens.shape[:2]))
 
-
+# %% ../../nbs/03_backbone/2_features/10_patches.ipynb #abfd2bd9
 def picture_columns(
     backbone: Backbone,  # frozen
     pictures: Sequence,  # see `Backbone.encode_frames`
@@ -168,7 +168,7 @@ def picture_columns(
         return _columns(columns, *backbone.encode_frames(pictures, progress=progress))
     return dict(image_features=backbone.encode_pictures(pictures, progress=progress))
 
-
+# %% ../../nbs/03_backbone/2_features/10_patches.ipynb #43f401ad
 def joined(
     parts: Sequence[Tensor],  # [n, m, …], m may differ
 ) -> Tensor:  # [N, M, …]

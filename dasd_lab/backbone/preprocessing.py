@@ -24,7 +24,7 @@ def frames_of(
     "The frames of a clip"
     return picture.frames if hasattr(picture, "frames") else [picture]
 
-
+# %% ../../nbs/03_backbone/1_towers/30_preprocessing.ipynb #98ba5d88
 def rgb_image(
     picture,  # a PIL image, a uint8 array [H, W, 3], or a visual (its first frame)
 ) -> Image.Image:
@@ -40,7 +40,7 @@ def rgb_image(
     )
     return Image.fromarray(image)
 
-
+# %% ../../nbs/03_backbone/1_towers/30_preprocessing.ipynb #70b1359a
 def square_pixels(
     picture,  # a PIL image, a uint8 array [H, W, 3], or a visual (its first frame)
     size: int,  # side in pixels
@@ -51,7 +51,7 @@ def square_pixels(
     left, top = ((length - side) // 2 for length in image.size)
     return np.asarray(image.resize((size, size), Image.Resampling.BICUBIC, (left, top, left + side, top + side)))
 
-
+# %% ../../nbs/03_backbone/1_towers/30_preprocessing.ipynb #e4e5502f
 def picture_tensor(
     pictures: Sequence,  # PIL images, uint8 arrays [H, W, 3], or visuals
     size: int,  # side in pixels

@@ -116,7 +116,7 @@ def retrieved_captions(
     store = store_in(features, backbone, corpus, "train") if features else None
     return RetrievedCaptions(corpus, backbone, frozen_features(backbone, corpus, "train", store, progress), **options)
 
-
+# %% ../../nbs/03_backbone/2_features/60_retrieved.ipynb #7c08fba6
 def describe_by_retrieval(
     corpus: Corpus,  # in a folder; it reads these descriptions from now on, unless it has others
     backbone: Backbone,  # frozen

@@ -100,7 +100,7 @@ class Shard(NamedTuple):
     name: str  # file name
     rows: range  # row indices
 
-
+# %% ../../nbs/03_backbone/2_features/30_store.ipynb #f0f565c2
 @dataclass(frozen=True)
 class StorePlan:
     "Everything that determines the content of a store"
@@ -145,7 +145,7 @@ def read_plan(
     next_step = "Check the path; `dasd-lab features` creates a store."
     return settings(StorePlan, read_json(file, dict, "the plan of a feature store", next_step), str(file))
 
-
+# %% ../../nbs/03_backbone/2_features/30_store.ipynb #042ee38f
 def agree(
     folder: str | Path,  # of a store, or a new one
     plan: StorePlan,  # its intended plan
@@ -175,7 +175,7 @@ def is_whole(
     expect(facts.get("store", plan.digest) == plan.digest, given, f"a shard of {plan.name}", "Remove this file.")
     return "store" in facts
 
-
+# %% ../../nbs/03_backbone/2_features/30_store.ipynb #6e5d7a62
 def finish_store(
     folder: str | Path,  # of a store
 ) -> list[str]:  # missing shards; if there are none, `manifest.json` is written
@@ -191,7 +191,7 @@ def finish_store(
         write_json(dict(kind="features", store=plan.digest, files=files), folder / "manifest.json")
     return missing
 
-
+# %% ../../nbs/03_backbone/2_features/30_store.ipynb #787c7a75
 def merge_stores(
     folders: Sequence[str | Path],  # each with some shards of one plan
     out: str | Path,  # folder for all shards; may be one of the folders
@@ -240,7 +240,7 @@ class FeatureStore:
         visuals = [rows for part, rows in self.parts.items() if part != "source"]
         return frozenset(row for rows in visuals for row in rows.column("left_out").tolist())
 
-
+# %% ../../nbs/03_backbone/2_features/30_store.ipynb #3b66a731
 def open_store(
     folder: str | Path,  # of a complete store
     check: bool = False,  # compare all files with their checksums?

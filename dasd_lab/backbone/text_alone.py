@@ -62,7 +62,7 @@ def encoder_layer(
     layer.load_state_dict(state)
     return layer
 
-
+# %% ../../nbs/03_backbone/1_towers/72_text_alone.ipynb #2b2094d4
 def _norm(tensors: Mapping[str, Tensor], prefix: str, eps: float = 1e-5) -> nn.LayerNorm:
     "A layer norm with a library's weights"
     norm = nn.LayerNorm(len(tensors[f"{prefix}weight"]), eps=eps)
@@ -93,7 +93,7 @@ class TextAlone(nn.Module):
         "Refused: there is no image tower"
         raise LabError("an image for text towers alone", "a backbone with both towers", "Load it with `load_backbone`.")
 
-
+# %% ../../nbs/03_backbone/1_towers/72_text_alone.ipynb #02cb6c44
 class TextOfLayers(EncoderText):
     "A text tower of torch's layers"
 
@@ -110,7 +110,7 @@ class TextOfLayers(EncoderText):
             return self.blocks[i](tokens, src_mask=mask)
         return self.blocks[i](tokens, src_key_padding_mask=~real_tokens(tokens, end_index))
 
-
+# %% ../../nbs/03_backbone/1_towers/72_text_alone.ipynb #07f7eea4
 def bert_alone(
     tensors: Mapping[str, Tensor],  # with the names of transformers' `BertModel`
     config: Mapping,  # a `config.json`
@@ -144,7 +144,7 @@ def _clip(config: Mapping, tensors: Mapping[str, Tensor]) -> tuple[TextAlone, Te
     head.load_state_dict(dict(weight=tensors["text_projection"].T))
     return towers, TextOfLayers(towers, "end", head, E, causal=True)
 
-
+# %% ../../nbs/03_backbone/1_towers/72_text_alone.ipynb #e5b281c9
 def _dual_stream(config: Mapping, tensors: Mapping[str, Tensor]) -> tuple[TextAlone, TextTower] | None:
     "The text side of a dual stream"
     text = config["text"]
@@ -157,7 +157,7 @@ def _dual_stream(config: Mapping, tensors: Mapping[str, Tensor]) -> tuple[TextAl
     head.load_state_dict(_below("text_projection.", tensors))
     return towers, TextOfLayers(towers, config.get("pooling", "mean"), head, E, config.get("context_length"))
 
-
+# %% ../../nbs/03_backbone/1_towers/72_text_alone.ipynb #409949d1
 def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     "The tensors of a part, by their names in it"
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

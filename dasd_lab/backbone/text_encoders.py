@@ -9,6 +9,7 @@ __all__ = ['encoder_config', 'build_encoder', 'longest_context', 'EncoderText']
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+from fastcore.basics import patch
 from torch import Tensor, nn
 
 from .text_towers import TextTower, real_tokens
@@ -33,7 +34,7 @@ def encoder_config(
     with opening(f"an encoder of type {kind!r}", "one that transformers knows", "Pass its config.json."):
         return transformers.AutoConfig.for_model(kind, **options)
 
-
+# %% ../../nbs/03_backbone/1_towers/40_text_encoders.ipynb #8886f9a0
 def build_encoder(
     config: dict,  # see `encoder_config`
 ) -> Any:  # a transformers encoder with random weights and without pooling layer
@@ -66,7 +67,7 @@ def _part(
             continue
     return None
 
-
+# %% ../../nbs/03_backbone/1_towers/40_text_encoders.ipynb #5c1b5483
 def longest_context(
     encoder: Any,  # of transformers
 ) -> int | None:  # None: unlimited
@@ -114,53 +115,63 @@ class EncoderText(TextTower):
         expect(fits, f"context_length={context_length}", f"at most {limit}, its positions", "Pass a smaller one.")
         self.whole_context = reading == "last" or (padding == "seen" and not causal)
 
-    def start(self, token_vectors: Tensor, end_index: Tensor) -> Tensor:
-        "The encoder's embedding layer, with token vectors instead of ids"
-        tokens = self.check_length(token_vectors)
-        if hasattr(self.encoder, "embeddings"):
-            return self.encoder.embeddings(input_ids=None, inputs_embeds=tokens)
-        if hasattr(self.encoder, "embed_positions"):
-            return tokens + self.encoder.embed_positions(None, tokens).to(tokens)
-        return tokens
+# %% ../../nbs/03_backbone/1_towers/40_text_encoders.ipynb #3e0119eb
+@patch
+def start(self: EncoderText, token_vectors: Tensor, end_index: Tensor) -> Tensor:
+    "The encoder's embedding layer, with token vectors instead of ids"
+    tokens = self.check_length(token_vectors)
+    if hasattr(self.encoder, "embeddings"):
+        return self.encoder.embeddings(input_ids=None, inputs_embeds=tokens)
+    if hasattr(self.encoder, "embed_positions"):
+        return tokens + self.encoder.embed_positions(None, tokens).to(tokens)
+    return tokens
 
-    def _mask(self, kind: str, tokens: Tensor, end_index: Tensor) -> Any:
-        "The attention mask that transformers builds for a kind of block"
-        from transformers.masking_utils import (
-            create_bidirectional_mask,
-            create_bidirectional_sliding_window_mask,
-            create_causal_mask,
-        )
+# %% ../../nbs/03_backbone/1_towers/40_text_encoders.ipynb #39dc4a9e
+@patch
+def _mask(self: EncoderText, kind: str, tokens: Tensor, end_index: Tensor) -> Any:
+    "The attention mask that transformers builds for a kind of block"
+    from transformers.masking_utils import (
+        create_bidirectional_mask,
+        create_bidirectional_sliding_window_mask,
+        create_causal_mask,
+    )
 
-        real = None if self.padding == "seen" or self.causal else real_tokens(tokens, end_index)
-        options: dict[str, Any] = dict(config=self.encoder.config, inputs_embeds=tokens, attention_mask=real)
-        if self.causal:
-            return create_causal_mask(**options, past_key_values=None)
-        if kind == "sliding_attention":
-            return create_bidirectional_sliding_window_mask(**options)
-        return create_bidirectional_mask(**options)
+    real = None if self.padding == "seen" or self.causal else real_tokens(tokens, end_index)
+    options: dict[str, Any] = dict(config=self.encoder.config, inputs_embeds=tokens, attention_mask=real)
+    if self.causal:
+        return create_causal_mask(**options, past_key_values=None)
+    if kind == "sliding_attention":
+        return create_bidirectional_sliding_window_mask(**options)
+    return create_bidirectional_mask(**options)
 
-    def _block_options(self, i: int, tokens: Tensor, end_index: Tensor) -> dict[str, Any]:
-        "Arguments of block `i` beside the tokens: mask, and positions if blocks add them"
-        kind = getattr(self.blocks[i], "attention_type", "")
-        L = tokens.shape[1]
-        options: dict[str, Any] = dict(attention_mask=self._mask(kind, tokens, end_index))
-        if self.causal:
-            options["is_causal"] = True
-        if hasattr(self.encoder, "rotary_emb"):
-            positions = torch.arange(L, device=tokens.device)[None]
-            options["position_embeddings"] = self.encoder.rotary_emb(tokens, positions, kind)
-        relative: Any = _part(self.blocks[0], ("layer.0.SelfAttention",))  # mT5's first block holds the bias of all
-        if relative is not None:
-            options["position_bias"] = relative.compute_bias(L, L)
-        return options
+# %% ../../nbs/03_backbone/1_towers/40_text_encoders.ipynb #a461fd2c
+@patch
+def _block_options(self: EncoderText, i: int, tokens: Tensor, end_index: Tensor) -> dict[str, Any]:
+    "Arguments of block `i` beside the tokens: mask, and positions if blocks add them"
+    kind = getattr(self.blocks[i], "attention_type", "")
+    L = tokens.shape[1]
+    options: dict[str, Any] = dict(attention_mask=self._mask(kind, tokens, end_index))
+    if self.causal:
+        options["is_causal"] = True
+    if hasattr(self.encoder, "rotary_emb"):
+        positions = torch.arange(L, device=tokens.device)[None]
+        options["position_embeddings"] = self.encoder.rotary_emb(tokens, positions, kind)
+    relative: Any = _part(self.blocks[0], ("layer.0.SelfAttention",))  # mT5's first block holds the bias of all
+    if relative is not None:
+        options["position_bias"] = relative.compute_bias(L, L)
+    return options
 
-    def block(self, i: int, tokens: Tensor, end_index: Tensor) -> Tensor:
-        "One layer of the encoder"
-        output = self.blocks[i](tokens, **self._block_options(i, tokens, end_index))
-        return output[0] if isinstance(output, tuple) else output
+# %% ../../nbs/03_backbone/1_towers/40_text_encoders.ipynb #97a9fe84
+@patch
+def block(self: EncoderText, i: int, tokens: Tensor, end_index: Tensor) -> Tensor:
+    "One layer of the encoder"
+    output = self.blocks[i](tokens, **self._block_options(i, tokens, end_index))
+    return output[0] if isinstance(output, tuple) else output
 
-    def encode_ids(self, ids: Tensor, end_index: Tensor) -> Tensor:
-        "The encoder's last hidden state, pooled and projected"
-        mask = None if self.padding == "seen" else real_tokens(ids, end_index).long()
-        hidden = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
-        return self.head(self.pool(hidden, end_index))
+
+@patch
+def encode_ids(self: EncoderText, ids: Tensor, end_index: Tensor) -> Tensor:
+    "The encoder's last hidden state, pooled and projected"
+    mask = None if self.padding == "seen" else real_tokens(ids, end_index).long()
+    hidden = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+    return self.head(self.pool(hidden, end_index))

@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
+from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -45,7 +46,7 @@ def register_small_images() -> None:
 
     register_model(residual_small_images)
 
-
+# %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #ad120e4a
 def build_clip(
     config: dict,  # open_clip's `model_cfg`: embed_dim, vision_cfg, text_cfg, …
 ) -> nn.Module:  # an `open_clip.CLIP`, random weights
@@ -82,7 +83,7 @@ def native_bf16(
     capabilities = torch.cpu.get_capabilities() if kind == "cpu" else {}
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
-
+# %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #aa5fde17
 def in_bf16(
     device: torch.device,  # device of the tensors
     precision: Literal["float32", "bf16", "auto"],  # 'auto': bfloat16 where the device has instructions for it
@@ -93,7 +94,7 @@ def in_bf16(
     expect(known, f"the precision {decided!r}", "float32, bf16 or auto", "Correct DASD_LAB_PRECISION or the call.")
     return decided == "bf16" or (decided == "auto" and native_bf16(device.type))
 
-
+# %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #26c5682b
 def precision_used(
     device: torch.device,  # device of the tensors
     precision: Literal["float32", "bf16", "auto"],  # see `in_bf16`
@@ -123,80 +124,96 @@ class TextTower:
     norm: Callable[[Tensor], Tensor]  # after the last block
     head: Callable[[Tensor], Tensor]  # pooled vectors [B, D] → [B, E]
 
-    def start(
-        self,
-        token_vectors: Tensor,  # [B, L, D] of any language
-        end_index: Tensor,  # [B] position of the end token
-    ) -> Tensor:  # [B, L, D]; a tower may append positions
-        "Input of the first block: token vectors with positions"
-        raise NotImplementedError
+# %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #e2006d36
+@patch
+def start(
+    self: TextTower,
+    token_vectors: Tensor,  # [B, L, D] of any language
+    end_index: Tensor,  # [B] position of the end token
+) -> Tensor:  # [B, L, D]; a tower may append positions
+    "Input of the first block: token vectors with positions"
+    raise NotImplementedError
 
-    def block(
-        self,
-        i: int,  # index of the block, from 0
-        tokens: Tensor,  # [B, L, D]
-        end_index: Tensor,  # [B]
-    ) -> Tensor:  # [B, L, D]
-        "One frozen block under the tower's mask"
-        raise NotImplementedError
+# %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #bbcc4a12
+@patch
+def block(
+    self: TextTower,
+    i: int,  # index of the block, from 0
+    tokens: Tensor,  # [B, L, D]
+    end_index: Tensor,  # [B]
+) -> Tensor:  # [B, L, D]
+    "One frozen block under the tower's mask"
+    raise NotImplementedError
 
-    def block_alone(
-        self,
-        i: int,  # index of a block
-        tokens: Tensor,  # [B, L, D]
-        end_index: Tensor,  # [B]
-    ) -> Tensor | None:  # [B, 1, D]; None: the tower computes whole blocks only
-        "Output of a block at the pooled position only"
-        return None
+# %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #c8616593
+@patch
+def block_alone(
+    self: TextTower,
+    i: int,  # index of a block
+    tokens: Tensor,  # [B, L, D]
+    end_index: Tensor,  # [B]
+) -> Tensor | None:  # [B, 1, D]; None: the tower computes whole blocks only
+    "Output of a block at the pooled position only"
+    return None
 
-    def position(
-        self,
-        tokens: Tensor,  # [B, L, D]
-        end_index: Tensor,  # [B]
-    ) -> Tensor:  # [B]
-        "The pooled position of each caption"
-        if self.reading == "first":
-            return torch.zeros_like(end_index)
-        return torch.full_like(end_index, tokens.shape[1] - 1) if self.reading == "last" else end_index
+# %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #704cfc64
+@patch
+def position(
+    self: TextTower,
+    tokens: Tensor,  # [B, L, D]
+    end_index: Tensor,  # [B]
+) -> Tensor:  # [B]
+    "The pooled position of each caption"
+    if self.reading == "first":
+        return torch.zeros_like(end_index)
+    return torch.full_like(end_index, tokens.shape[1] - 1) if self.reading == "last" else end_index
 
-    def pool(
-        self,
-        tokens: Tensor,  # [B, L, D] after any block
-        end_index: Tensor,  # [B]
-    ) -> Tensor:  # [B, D]
-        "The vector at the pooled position, or the mean of the real tokens"
-        if self.reading != "mean":
-            return at_end(tokens, self.position(tokens, end_index))
-        return masked_mean(tokens, real_tokens(tokens, end_index))
+# %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #1719ffd5
+@patch
+def pool(
+    self: TextTower,
+    tokens: Tensor,  # [B, L, D] after any block
+    end_index: Tensor,  # [B]
+) -> Tensor:  # [B, D]
+    "The vector at the pooled position, or the mean of the real tokens"
+    if self.reading != "mean":
+        return at_end(tokens, self.position(tokens, end_index))
+    return masked_mean(tokens, real_tokens(tokens, end_index))
 
-    def read_out(
-        self,
-        tokens: Tensor,  # [B, L, D] after the last block
-        end_index: Tensor,  # [B]
-    ) -> Tensor:  # [B, E]
-        "Final norm, pooling and projection"
-        return self.head(self.pool(self.norm(tokens), end_index))
+# %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #865825f5
+@patch
+def read_out(
+    self: TextTower,
+    tokens: Tensor,  # [B, L, D] after the last block
+    end_index: Tensor,  # [B]
+) -> Tensor:  # [B, E]
+    "Final norm, pooling and projection"
+    return self.head(self.pool(self.norm(tokens), end_index))
 
-    def encode_ids(
-        self,
-        ids: Tensor,  # [B, L] from the tower's tokenizer
-        end_index: Tensor,  # [B]
-    ) -> Tensor:  # [B, E]
-        "Text features from the model's own forward pass, for verification"
-        raise NotImplementedError
+# %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #7c328adc
+@patch
+def encode_ids(
+    self: TextTower,
+    ids: Tensor,  # [B, L] from the tower's tokenizer
+    end_index: Tensor,  # [B]
+) -> Tensor:  # [B, E]
+    "Text features from the model's own forward pass, for verification"
+    raise NotImplementedError
 
-    def check_length(
-        self,
-        token_vectors: Tensor,  # [B, L, D]
-    ) -> Tensor:  # the same tensor
-        "Reject rows of the wrong length or width"
-        _, L, D = token_vectors.shape
-        expected = f"{self.width}, the width of the text tower"
-        expect(self.width == D, f"token vectors of width {D}", expected, "Project them to its width.")
-        fits = self.context_length == L if self.whole_context else self.context_length >= L
-        expected = f"{'' if self.whole_context else 'at most '}{self.context_length}, the context of the text tower"
-        expect(fits, f"captions of {L} tokens", expected, "Let the tokenizer cut and pad them: `Backbone.pad_length`.")
-        return token_vectors
+# %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #e1c0eedb
+@patch
+def check_length(
+    self: TextTower,
+    token_vectors: Tensor,  # [B, L, D]
+) -> Tensor:  # the same tensor
+    "Reject rows of the wrong length or width"
+    _, L, D = token_vectors.shape
+    expected = f"{self.width}, the width of the text tower"
+    expect(self.width == D, f"token vectors of width {D}", expected, "Project them to its width.")
+    fits = self.context_length == L if self.whole_context else self.context_length >= L
+    expected = f"{'' if self.whole_context else 'at most '}{self.context_length}, the context of the text tower"
+    expect(fits, f"captions of {L} tokens", expected, "Let the tokenizer cut and pad them: `Backbone.pad_length`.")
+    return token_vectors
 
 # %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #49015547
 def at_end(
@@ -206,7 +223,7 @@ def at_end(
     "The vector at each caption's end token"
     return tokens[torch.arange(len(tokens), device=tokens.device), end_index]
 
-
+# %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #85352f3f
 def real_tokens(
     tokens: Tensor,  # [B, L] or [B, L, D]
     end_index: Tensor,  # [B] position of each caption's end token
@@ -214,7 +231,7 @@ def real_tokens(
     "Mask of the real tokens, including special tokens"
     return torch.arange(tokens.shape[1], device=tokens.device) <= end_index[:, None]
 
-
+# %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #7c0f88e8
 def masked_mean(
     tokens: Tensor,  # [..., L, D]
     mask: Tensor,  # [..., L] True: a real token
@@ -260,57 +277,70 @@ class ClipText(TextTower):
         self.n_blocks = len(self.text.transformer.resblocks)
         self.embedding = self.text.token_embedding
 
-    @property
-    def appended(self) -> bool:
-        "Whether the tower appends a class token"
-        return getattr(self.text, "cls_emb", None) is not None
+# %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #986d5bdb
+@patch(as_prop=True)
+def appended(self: ClipText) -> bool:
+    "Whether the tower appends a class token"
+    return getattr(self.text, "cls_emb", None) is not None
 
-    def start(self, token_vectors: Tensor, end_index: Tensor) -> Tensor:
-        "Token vectors, a class token if the tower appends one, and positions"
-        tokens = self.check_length(token_vectors)
-        if self.appended:
-            tokens = torch.cat([tokens, self.text.cls_emb.expand(len(tokens), 1, -1)], 1)
-        return tokens + self.text.positional_embedding[: tokens.shape[1]]
 
-    def mask(self, tokens: Tensor, end_index: Tensor) -> Tensor | None:
-        "The causal mask, none, or CoCa's, which also hides padding"
-        L = tokens.shape[1]
-        causal = None if self.text.attn_mask is None else self.text.attn_mask[:L, :L]
-        if not self.appended:
-            return causal
-        real = real_tokens(tokens[:, 1:], end_index)
-        always = torch.ones_like(end_index, dtype=torch.bool)[:, None]
-        keys = torch.cat([real, always] if self.text.correct_cls_mask else [always, real], 1)
-        hidden = torch.zeros_like(keys, dtype=tokens.dtype).masked_fill_(~keys, -torch.inf)[:, None].expand(-1, L, -1)
-        return (hidden if causal is None else causal + hidden).repeat_interleave(self.text.heads, 0)
+@patch
+def start(self: ClipText, token_vectors: Tensor, end_index: Tensor) -> Tensor:
+    "Token vectors, a class token if the tower appends one, and positions"
+    tokens = self.check_length(token_vectors)
+    if self.appended:
+        tokens = torch.cat([tokens, self.text.cls_emb.expand(len(tokens), 1, -1)], 1)
+    return tokens + self.text.positional_embedding[: tokens.shape[1]]
 
-    def block(self, i: int, tokens: Tensor, end_index: Tensor) -> Tensor:
-        "One residual block"
-        return self.text.transformer.resblocks[i](tokens, attn_mask=self.mask(tokens, end_index))
+# %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #6de6beac
+@patch
+def mask(self: ClipText, tokens: Tensor, end_index: Tensor) -> Tensor | None:
+    "The causal mask, none, or CoCa's, which also hides padding"
+    L = tokens.shape[1]
+    causal = None if self.text.attn_mask is None else self.text.attn_mask[:L, :L]
+    if not self.appended:
+        return causal
+    real = real_tokens(tokens[:, 1:], end_index)
+    always = torch.ones_like(end_index, dtype=torch.bool)[:, None]
+    keys = torch.cat([real, always] if self.text.correct_cls_mask else [always, real], 1)
+    hidden = torch.zeros_like(keys, dtype=tokens.dtype).masked_fill_(~keys, -torch.inf)[:, None].expand(-1, L, -1)
+    return (hidden if causal is None else causal + hidden).repeat_interleave(self.text.heads, 0)
 
-    def block_alone(self, i: int, tokens: Tensor, end_index: Tensor) -> Tensor | None:
-        "One standard residual block with the keys and values of all positions and the query of one"
-        block = self.text.transformer.resblocks[i]
-        if type(block).__name__ != "ResidualAttentionBlock":
-            return None
-        mask = self.mask(tokens, end_index)
-        position = self.position(tokens, end_index)
-        if mask is not None:
-            rows = position.repeat_interleave(block.attn.num_heads)
-            mask = mask[rows] if mask.dim() == 2 else mask[torch.arange(len(rows), device=rows.device), rows]
-            mask = mask[:, None]
-        normed = block.ln_1(tokens)
-        query = at_end(normed, position)[:, None]
-        x = at_end(tokens, position)[:, None] + block.ls_1(block.attention(query, normed, normed, mask))
-        return x + block.ls_2(block.mlp(block.ln_2(x)))
+# %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #44b56285
+@patch
+def block(self: ClipText, i: int, tokens: Tensor, end_index: Tensor) -> Tensor:
+    "One residual block"
+    return self.text.transformer.resblocks[i](tokens, attn_mask=self.mask(tokens, end_index))
 
-    def head(self, pooled: Tensor) -> Tensor:
-        "Projection of vectors [B, D], if there is one"
-        projection = self.text.text_projection
-        if projection is None:
-            return pooled
-        return projection(pooled) if isinstance(projection, nn.Linear) else pooled @ projection
+# %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #183c1c5f
+@patch
+def block_alone(self: ClipText, i: int, tokens: Tensor, end_index: Tensor) -> Tensor | None:
+    "One standard residual block with the keys and values of all positions and the query of one"
+    block = self.text.transformer.resblocks[i]
+    if type(block).__name__ != "ResidualAttentionBlock":
+        return None
+    mask = self.mask(tokens, end_index)
+    position = self.position(tokens, end_index)
+    if mask is not None:
+        rows = position.repeat_interleave(block.attn.num_heads)
+        mask = mask[rows] if mask.dim() == 2 else mask[torch.arange(len(rows), device=rows.device), rows]
+        mask = mask[:, None]
+    normed = block.ln_1(tokens)
+    query = at_end(normed, position)[:, None]
+    x = at_end(tokens, position)[:, None] + block.ls_1(block.attention(query, normed, normed, mask))
+    return x + block.ls_2(block.mlp(block.ln_2(x)))
 
-    def encode_ids(self, ids: Tensor, end_index: Tensor) -> Tensor:
-        "open_clip's `encode_text` on the full context"
-        return self.clip.encode_text(F.pad(ids, (0, self.context_length - ids.shape[1])), normalize=False)
+# %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #df42ae2d
+@patch
+def head(self: ClipText, pooled: Tensor) -> Tensor:
+    "Projection of vectors [B, D], if there is one"
+    projection = self.text.text_projection
+    if projection is None:
+        return pooled
+    return projection(pooled) if isinstance(projection, nn.Linear) else pooled @ projection
+
+
+@patch
+def encode_ids(self: ClipText, ids: Tensor, end_index: Tensor) -> Tensor:
+    "open_clip's `encode_text` on the full context"
+    return self.clip.encode_text(F.pad(ids, (0, self.context_length - ids.shape[1])), normalize=False)

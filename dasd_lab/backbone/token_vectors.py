@@ -37,7 +37,7 @@ def _usual_name(
     "The first usual name of a special token that a tokenizer knows"
     return next((name for name in USUAL[role] if tokenizer.token_to_id(name) is not None), None)
 
-
+# %% ../../nbs/03_backbone/1_towers/90_token_vectors.ipynb #4922f8d4
 def _around_a_word(
     tokenizer: Tokenizer,  # of the library `tokenizers`
 ) -> tuple[list[str], list[str]]:  # tokens before and after a word
@@ -52,7 +52,7 @@ def _around_a_word(
     expect(fits, f"a tokenizer that frames a word as {tokens}", "at most one start and one end token", step)
     return before, after
 
-
+# %% ../../nbs/03_backbone/1_towers/90_token_vectors.ipynb #ce0ec80b
 def framing(
     tokenizer: Tokenizer,  # of the library `tokenizers`
 ) -> dict[str, str | None]:  # 'start' (None: no start token), 'end', 'pad'
@@ -117,7 +117,7 @@ def used_pieces(
     encodings = tokenizer.tokenizer.encode_batch(list(captions), add_special_tokens=False)
     return sorted(set(chain.from_iterable(encoding.ids for encoding in encodings)))
 
-
+# %% ../../nbs/03_backbone/1_towers/90_token_vectors.ipynb #ea5de7d3
 def cut_tokenizer(
     tokenizer: CaptionTokenizer,  # complete or reduced
     captions: Iterable[str],  # captions to encode, in all languages
@@ -146,12 +146,12 @@ def drawn_rows(
     noise = torch.randn(count, existing.shape[1], generator=generator).to(existing.device)
     return (existing.mean(0) + existing.std(0) * noise).to(rows)
 
-
+# %% ../../nbs/03_backbone/1_towers/90_token_vectors.ipynb #b8d7f088
 def _library_ids(tokenizer: CaptionTokenizer) -> list[int]:
     "The library id of each id"
     return list(range(len(tokenizer))) if tokenizer.kept is None else tokenizer.kept
 
-
+# %% ../../nbs/03_backbone/1_towers/90_token_vectors.ipynb #b99f2191
 def carried_rows(
     rows: Tensor,  # [len(before), W], or [V, W] of a complete model, which may have spare rows
     before: CaptionTokenizer,  # tokenizer of these rows
@@ -196,7 +196,7 @@ def extended_tokenizer(
     copy = Tokenizer.from_str(tokenizer.tokenizer.to_str())
     return CaptionTokenizer(copy, *tokenizer.names, tokenizer.kept + new, tokenizer.unknown)
 
-
+# %% ../../nbs/03_backbone/1_towers/90_token_vectors.ipynb #a90f5bec
 def _learned(
     tokenizer: Tokenizer,  # of the library
     captions: Sequence[str],  # captions in the new language

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from fastcore.basics import patch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from torch import Tensor, nn
 
@@ -75,20 +76,6 @@ class CaptionTokenizer:
         encodings = self.tokenizer.encode_batch(list(captions), add_special_tokens=False)
         return self.pad([self.frame(encoding.ids, max_length) for encoding in encodings], length)
 
-    def _special_id(self, name: str) -> int | None:
-        "Id of a special token; None if the tokenizer lacks it"
-        library_id = self.tokenizer.token_to_id(name)
-        return None if library_id is None else self.place(library_id)
-
-    def place(self, library_id: int) -> int | None:
-        "Id of a token of the library's tokenizer; None if it is not kept and there is no unknown token"
-        return library_id if self.places is None else self.places.get(library_id, self.unknown)
-
-    def name(self, i: int) -> str:
-        "The token of an id"
-        library_id = i if self.kept is None else self.kept[i]
-        return "[UNK]" if library_id < 0 else self.tokenizer.id_to_token(library_id) or "[UNK]"
-
     @cached_property
     def word_starts(self) -> Tensor:  # [V] bool
         "Tokens that begin a word; all of them where names do not tell"
@@ -98,47 +85,6 @@ class CaptionTokenizer:
         marked = [name.startswith(("▁", "Ġ")) for name in names]
         special = (*self.names, "[UNK]")
         return torch.tensor([not any(marked) or mark or name in special for name, mark in zip(names, marked)])
-
-    def frame(self, ids: Sequence[int], max_length: int) -> list[int]:
-        "Start token, as many library ids as fit, end token"
-        start = [] if self.start_id is None else [self.start_id]
-        tokens = list(map(self.place, ids[: max_length - 1 - len(start)]))
-        expect(
-            None not in tokens,
-            "a caption with tokens that the reduced vocabulary lacks",
-            "an id for unknown tokens",
-            "Build the tokenizer with `cut_tokenizer`.",
-        )
-        return [*start, *cast(list[int], tokens), self.end_id]
-
-    def pad(self, rows: list[list[int]], length: int | None = None) -> tuple[Tensor, Tensor]:
-        "Rows as one padded tensor, with the index of each end token"
-        lengths = np.array([len(row) for row in rows])
-        ids = np.full((len(rows), length or lengths.max()), self.pad_id)
-        ids[np.arange(ids.shape[1]) < lengths[:, None]] = np.fromiter(chain.from_iterable(rows), int, lengths.sum())
-        return torch.from_numpy(ids), torch.from_numpy(lengths - 1)
-
-    def pieces(self, caption: str) -> list[str]:
-        "The tokens of a caption, including special tokens"
-        ids = self.tokenizer.encode(caption, add_special_tokens=False).ids
-        return [self.name(i) for i in self.frame(ids, len(ids) + 2)]
-
-    def reads_like(self, other: "CaptionTokenizer") -> bool:
-        "Whether another tokenizer gives the same ids"
-        same = self.names == other.names and self.kept == other.kept and self.unknown == other.unknown
-        return same and self.tokenizer.to_str() == other.tokenizer.to_str()
-
-    def save(self, path: str | Path) -> None:
-        "Write the tokenizer as one JSON file, and its table if it needs one"
-        with whole_file(path) as f:
-            f.write_text(self.tokenizer.to_str(), encoding="utf-8")
-        table: dict[str, object] = dict(zip(BERT_NAMES, self.names))
-        if self.kept is not None:
-            table |= dict(unknown=self.unknown, kept=self.kept)
-        if table == BERT_NAMES:
-            table_beside(path).unlink(missing_ok=True)
-        else:
-            write_json(table | dict(pieces=self.tokenizer.get_vocab_size()), table_beside(path))
 
     @classmethod
     def load(cls, path: str | Path, **names) -> "CaptionTokenizer":
@@ -150,6 +96,77 @@ class CaptionTokenizer:
         given = f"{table_beside(path)}, the table of another tokenizer"
         expect(table.pop("pieces", size) == size, given, f"one of {size:,} tokens", "Restore the two files together.")
         return cls(tokenizer, **(table | names))
+
+# %% ../../nbs/03_backbone/1_towers/10_tokens.ipynb #e1c89ad2
+@patch
+def _special_id(self: CaptionTokenizer, name: str) -> int | None:
+    "Id of a special token; None if the tokenizer lacks it"
+    library_id = self.tokenizer.token_to_id(name)
+    return None if library_id is None else self.place(library_id)
+
+
+@patch
+def place(self: CaptionTokenizer, library_id: int) -> int | None:
+    "Id of a token of the library's tokenizer; None if it is not kept and there is no unknown token"
+    return library_id if self.places is None else self.places.get(library_id, self.unknown)
+
+# %% ../../nbs/03_backbone/1_towers/10_tokens.ipynb #ec2f00f6
+@patch
+def name(self: CaptionTokenizer, i: int) -> str:
+    "The token of an id"
+    library_id = i if self.kept is None else self.kept[i]
+    return "[UNK]" if library_id < 0 else self.tokenizer.id_to_token(library_id) or "[UNK]"
+
+# %% ../../nbs/03_backbone/1_towers/10_tokens.ipynb #b74749cb
+@patch
+def frame(self: CaptionTokenizer, ids: Sequence[int], max_length: int) -> list[int]:
+    "Start token, as many library ids as fit, end token"
+    start = [] if self.start_id is None else [self.start_id]
+    tokens = list(map(self.place, ids[: max_length - 1 - len(start)]))
+    expect(
+        None not in tokens,
+        "a caption with tokens that the reduced vocabulary lacks",
+        "an id for unknown tokens",
+        "Build the tokenizer with `cut_tokenizer`.",
+    )
+    return [*start, *cast(list[int], tokens), self.end_id]
+
+# %% ../../nbs/03_backbone/1_towers/10_tokens.ipynb #940c73c9
+@patch
+def pad(self: CaptionTokenizer, rows: list[list[int]], length: int | None = None) -> tuple[Tensor, Tensor]:
+    "Rows as one padded tensor, with the index of each end token"
+    lengths = np.array([len(row) for row in rows])
+    ids = np.full((len(rows), length or lengths.max()), self.pad_id)
+    ids[np.arange(ids.shape[1]) < lengths[:, None]] = np.fromiter(chain.from_iterable(rows), int, lengths.sum())
+    return torch.from_numpy(ids), torch.from_numpy(lengths - 1)
+
+
+@patch
+def pieces(self: CaptionTokenizer, caption: str) -> list[str]:
+    "The tokens of a caption, including special tokens"
+    ids = self.tokenizer.encode(caption, add_special_tokens=False).ids
+    return [self.name(i) for i in self.frame(ids, len(ids) + 2)]
+
+# %% ../../nbs/03_backbone/1_towers/10_tokens.ipynb #ec73b3fe
+@patch
+def reads_like(self: CaptionTokenizer, other: "CaptionTokenizer") -> bool:
+    "Whether another tokenizer gives the same ids"
+    same = self.names == other.names and self.kept == other.kept and self.unknown == other.unknown
+    return same and self.tokenizer.to_str() == other.tokenizer.to_str()
+
+# %% ../../nbs/03_backbone/1_towers/10_tokens.ipynb #b4509f6b
+@patch
+def save(self: CaptionTokenizer, path: str | Path) -> None:
+    "Write the tokenizer as one JSON file, and its table if it needs one"
+    with whole_file(path) as f:
+        f.write_text(self.tokenizer.to_str(), encoding="utf-8")
+    table: dict[str, object] = dict(zip(BERT_NAMES, self.names))
+    if self.kept is not None:
+        table |= dict(unknown=self.unknown, kept=self.kept)
+    if table == BERT_NAMES:
+        table_beside(path).unlink(missing_ok=True)
+    else:
+        write_json(table | dict(pieces=self.tokenizer.get_vocab_size()), table_beside(path))
 
 # %% ../../nbs/03_backbone/1_towers/10_tokens.ipynb #07bd7e55
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
@@ -169,7 +186,7 @@ def lower_case_words(
     )
     return tokenizer
 
-
+# %% ../../nbs/03_backbone/1_towers/10_tokens.ipynb #f32eb438
 def train_tokenizer(
     captions: Iterable[str],  # any number, in any languages
     vocab_size: int,  # maximum size of the vocabulary

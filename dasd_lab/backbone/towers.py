@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NotRequired
 
 import torch
+from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -46,7 +47,7 @@ def in_batches(
         starts = progress(starts)
     return torch.cat([encode(items[start : start + batch_size]).float().cpu() for start in starts])
 
-
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #a79c3149
 def captions_in_batches(
     encode: Callable,  # some captions → [n, width]
     captions: Sequence[str],  # any number
@@ -60,7 +61,7 @@ def captions_in_batches(
     rows = in_batches(encode, [captions[i] for i in order], width, batch_size, progress)
     return rows[torch.tensor(order, dtype=torch.long).argsort()]
 
-
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #f80b289b
 def one_ahead(
     items: Iterator,  # each takes time to make
 ) -> Iterator:  # the same items
@@ -89,7 +90,7 @@ class _Preprocessed(Dataset):
                 raise
             return " ".join(str(e).split())
 
-
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #9607d56e
 def _read(
     dataset: _Preprocessed,  # to be read from its first to its last item
     workers: int,  # processes; 0: none
@@ -101,7 +102,7 @@ def _read(
         options["multiprocessing_context"] = "fork"  # what reads a corpus often cannot be pickled
     return DataLoader(dataset, batch_size=None, sampler=range(len(dataset.pictures)), **options)
 
-
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #822a062a
 def _batches(
     read: Iterable[Tensor | str],  # see `_read`
     batch_size: int,  # frames
@@ -175,198 +176,231 @@ class Backbone(nn.Module):
         "Stays in evaluation mode, because a frozen model is never trained"
         return super().train(False)
 
-    @property
-    def device(self) -> torch.device:
-        return self.text.embedding.weight.device
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #4622f007
+@patch(as_prop=True)
+def device(self: Backbone) -> torch.device:
+    return self.text.embedding.weight.device
 
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.text.embedding.weight.dtype
 
-    def tokenizer_of(
-        self,
-        language: str | None = None,  # one of `languages`; None: the source language
-    ) -> CaptionTokenizer:
-        "The tower's own tokenizer; another one only if its start token names the language"
-        start = start_token(self.tokenizer.names, language or self.source_language)
-        if start in (None, self.tokenizer.names[0]):
-            return self.tokenizer
-        _, end, pad = self.tokenizer.names
-        return CaptionTokenizer(self.tokenizer.tokenizer, start, end, pad)
+@patch(as_prop=True)
+def dtype(self: Backbone) -> torch.dtype:
+    return self.text.embedding.weight.dtype
 
-    def tokens(
-        self,
-        captions: Sequence[str],  # sentences in one language of the tower
-        language: str | None = None,  # that language; None: the source language
-    ) -> tuple[Tensor, Tensor]:  # ids [B, L], end_index [B]
-        "Token ids for the text tower"
-        expect(
-            self.reads_text,
-            f"captions for {self.name}, a backbone of images alone",
-            "a method that reads captions itself, such as smalr",
-            "Choose another backbone.",
-        )
-        return self.tokenizer_of(language)(captions, self.context_length, self.pad_length)
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #37017d63
+@patch
+def tokenizer_of(
+    self: Backbone,
+    language: str | None = None,  # one of `languages`; None: the source language
+) -> CaptionTokenizer:
+    "The tower's own tokenizer; another one only if its start token names the language"
+    start = start_token(self.tokenizer.names, language or self.source_language)
+    if start in (None, self.tokenizer.names[0]):
+        return self.tokenizer
+    _, end, pad = self.tokenizer.names
+    return CaptionTokenizer(self.tokenizer.tokenizer, start, end, pad)
 
-    def start(
-        self,
-        token_vectors: Tensor,  # [B, L, D] of any language
-        end_index: Tensor,  # [B] position of the end token
-    ) -> Tensor:  # [B, L, D]
-        "Token vectors with the tower's positions"
-        return self.text.start(token_vectors.to(self.dtype), end_index).to(token_vectors.dtype)
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #5a404fcf
+@patch
+def tokens(
+    self: Backbone,
+    captions: Sequence[str],  # sentences in one language of the tower
+    language: str | None = None,  # that language; None: the source language
+) -> tuple[Tensor, Tensor]:  # ids [B, L], end_index [B]
+    "Token ids for the text tower"
+    expect(
+        self.reads_text,
+        f"captions for {self.name}, a backbone of images alone",
+        "a method that reads captions itself, such as smalr",
+        "Choose another backbone.",
+    )
+    return self.tokenizer_of(language)(captions, self.context_length, self.pad_length)
 
-    def block(
-        self,
-        i: int,  # index of the block, from 0
-        tokens: Tensor,  # [B, L, D]
-        end_index: Tensor,  # [B]
-    ) -> Tensor:  # [B, L, D]
-        "One frozen block under the tower's mask"
-        return self.text.block(i, tokens.to(self.dtype), end_index).to(tokens.dtype)
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #ce681105
+@patch
+def start(
+    self: Backbone,
+    token_vectors: Tensor,  # [B, L, D] of any language
+    end_index: Tensor,  # [B] position of the end token
+) -> Tensor:  # [B, L, D]
+    "Token vectors with the tower's positions"
+    return self.text.start(token_vectors.to(self.dtype), end_index).to(token_vectors.dtype)
 
-    def last_block(
-        self,
-        i: int,  # index of the last block that runs
-        tokens: Tensor,  # [B, L, D]
-        end_index: Tensor,  # [B]
-    ) -> tuple[Tensor, Tensor]:  # tokens [B, 1, D] if supported, else [B, L, D]; their end_index
-        "The last block before the read-out, only at the pooled position if the tower supports it"
-        alone = self.text.block_alone(i, tokens.to(self.dtype), end_index)
-        if alone is None:
-            return self.block(i, tokens, end_index), end_index
-        return alone.to(tokens.dtype), torch.zeros_like(end_index)
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #1d0dc31a
+@patch
+def block(
+    self: Backbone,
+    i: int,  # index of the block, from 0
+    tokens: Tensor,  # [B, L, D]
+    end_index: Tensor,  # [B]
+) -> Tensor:  # [B, L, D]
+    "One frozen block under the tower's mask"
+    return self.text.block(i, tokens.to(self.dtype), end_index).to(tokens.dtype)
 
-    def pool(
-        self,
-        tokens: Tensor,  # [B, L, D] after any block
-        end_index: Tensor,  # [B]
-    ) -> Tensor:  # [B, D]
-        "The vector at the pooled position; for CLIP, each caption's end token"
-        return self.text.pool(tokens, end_index)
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #1723b0f0
+@patch
+def last_block(
+    self: Backbone,
+    i: int,  # index of the last block that runs
+    tokens: Tensor,  # [B, L, D]
+    end_index: Tensor,  # [B]
+) -> tuple[Tensor, Tensor]:  # tokens [B, 1, D] if supported, else [B, L, D]; their end_index
+    "The last block before the read-out, only at the pooled position if the tower supports it"
+    alone = self.text.block_alone(i, tokens.to(self.dtype), end_index)
+    if alone is None:
+        return self.block(i, tokens, end_index), end_index
+    return alone.to(tokens.dtype), torch.zeros_like(end_index)
 
-    def read_out(
-        self,
-        tokens: Tensor,  # [B, L, D] after the last block
-        end_index: Tensor,  # [B]
-    ) -> Tensor:  # [B, E]
-        "Final norm, pooling and projection"
-        return self.text.read_out(tokens.to(self.dtype), end_index).to(tokens.dtype)
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #455c91d5
+@patch
+def pool(
+    self: Backbone,
+    tokens: Tensor,  # [B, L, D] after any block
+    end_index: Tensor,  # [B]
+) -> Tensor:  # [B, D]
+    "The vector at the pooled position; for CLIP, each caption's end token"
+    return self.text.pool(tokens, end_index)
 
-    def cut(
-        self,
-        ids: Tensor,  # [B, L] or token vectors [B, L, D]
-        end_index: Tensor,  # [B]
-        longest: int | None = None,  # tokens of the longest row; None: read from the device
-    ) -> Tensor:  # [B, l] or [B, l, D]
-        "Rows cut to the longest caption, unless the tower needs the full context"
-        if self.text.whole_context:
-            return ids
-        return ids[:, : int(end_index.max()) + 1 if longest is None else longest]
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #5993ef37
+@patch
+def read_out(
+    self: Backbone,
+    tokens: Tensor,  # [B, L, D] after the last block
+    end_index: Tensor,  # [B]
+) -> Tensor:  # [B, E]
+    "Final norm, pooling and projection"
+    return self.text.read_out(tokens.to(self.dtype), end_index).to(tokens.dtype)
 
-    def source_from_ids(
-        self,
-        ids: Tensor,  # [B, L]
-        end_index: Tensor,  # [B]
-        trace: list | None = None,  # collects the hidden state [B, L, D] after each block
-    ) -> Tensor:  # [B, E]
-        "Features of source captions from the frozen tower (r^S)"
-        tokens = self.start(self.text.embedding(ids), end_index)
-        for i in range(self.n_blocks):
-            tokens = self.block(i, tokens, end_index)
-            if trace is not None:
-                trace.append(tokens)
-        return self.read_out(tokens, end_index)
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #229452b5
+@patch
+def cut(
+    self: Backbone,
+    ids: Tensor,  # [B, L] or token vectors [B, L, D]
+    end_index: Tensor,  # [B]
+    longest: int | None = None,  # tokens of the longest row; None: read from the device
+) -> Tensor:  # [B, l] or [B, l, D]
+    "Rows cut to the longest caption, unless the tower needs the full context"
+    if self.text.whole_context:
+        return ids
+    return ids[:, : int(end_index.max()) + 1 if longest is None else longest]
 
-    def encode_source(
-        self,
-        captions: Sequence[str],  # sentences in one language of the tower
-        batch_size: int = 256,  # captions per batch
-        progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
-        language: str | None = None,  # of the captions; None: the source language
-    ) -> Tensor:  # [B, E]
-        "Embeddings of captions in the shared space from the frozen tower alone, not normalised"
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #dcbb36d0
+@patch
+def source_from_ids(
+    self: Backbone,
+    ids: Tensor,  # [B, L]
+    end_index: Tensor,  # [B]
+    trace: list | None = None,  # collects the hidden state [B, L, D] after each block
+) -> Tensor:  # [B, E]
+    "Features of source captions from the frozen tower (r^S)"
+    tokens = self.start(self.text.embedding(ids), end_index)
+    for i in range(self.n_blocks):
+        tokens = self.block(i, tokens, end_index)
+        if trace is not None:
+            trace.append(tokens)
+    return self.read_out(tokens, end_index)
 
-        def encode(batch):
-            ids, end_index = self.tokens(batch, language)
-            with attention(self.device), computing(self.device, self.precision):
-                return self.source_from_ids(ids.to(self.device), end_index.to(self.device))
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #631a81ba
+@patch
+def encode_source(
+    self: Backbone,
+    captions: Sequence[str],  # sentences in one language of the tower
+    batch_size: int = 256,  # captions per batch
+    progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
+    language: str | None = None,  # of the captions; None: the source language
+) -> Tensor:  # [B, E]
+    "Embeddings of captions in the shared space from the frozen tower alone, not normalised"
 
-        return captions_in_batches(encode, captions, self.embed_dim, batch_size, progress)
-
-    def pixels(
-        self,
-        pictures: Sequence,  # PIL images, uint8 arrays [H, W, 3], or visuals
-    ) -> Tensor:  # [N, 3, size, size] on the towers' device, in their precision; of ten crops [N, 10, …]
-        "Preprocessed images"
-        return self.preprocessing(pictures).to(self.device, self.dtype)
-
-    def encode_pixels(
-        self,
-        pixels: Tensor,  # [N, 3, size, size] from `pixels`
-    ) -> Tensor:  # [N, E]
-        "Embeddings of preprocessed images in the shared space, not normalised"
-        # CoCa normalises by default
-        options = dict(normalize=False) if self.kind.startswith("open_clip") else {}
+    def encode(batch):
+        ids, end_index = self.tokens(batch, language)
         with attention(self.device), computing(self.device, self.precision):
-            return self.clip.encode_image(pixels.to(self.device, self.dtype), **options)
+            return self.source_from_ids(ids.to(self.device), end_index.to(self.device))
 
-    @property
-    def image_batch(self) -> int:
-        "Images per batch: on a CPU few, so that feature maps stay in its caches"
-        return 16 if self.device.type == "cpu" else 256
+    return captions_in_batches(encode, captions, self.embed_dim, batch_size, progress)
 
-    @torch.no_grad()
-    def frame_rows(
-        self,
-        pictures: Sequence,  # PIL images, uint8 arrays [H, W, 3], or visuals of a corpus, which are read one by one
-        batch_size: int | None = None,  # frames per batch; None: `image_batch`
-        progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
-        encode: Callable[[Tensor], Tensor] | None = None,  # preprocessed images → rows [n, …]; None: `encode_pixels`
-        *,
-        workers: int = 0,  # processes that read images; 0: a thread
-        unreadable: dict[str, str] | None = None,  # collects id → message of visuals that cannot be read; None: raise
-    ) -> tuple[Tensor, list[int]]:  # [frames, …] float32 on the CPU, number of frames of each clip
-        "Features of all frames of all clips"
-        encode = encode or self.encode_pixels
-        batch_size = max(1, (batch_size or self.image_batch) // self.preprocessing.views)
-        read = _read(_Preprocessed(pictures, self.preprocessing, unreadable is not None), workers)
-        if progress is not None:
-            read = (pixels for _, pixels in zip(progress(range(len(pictures))), read))
-        lengths: list[int] = []
-        messages: dict[int, str] = {}
-        batches = one_ahead(_batches(read, batch_size, lengths, messages))
-        rows = [encode(batch.to(self.device, self.dtype)).float().cpu() for batch in batches]
-        if unreadable is not None:
-            unreadable |= {pictures.ids[i]: message for i, message in messages.items()}  # type: ignore[attr-defined]
-        return torch.cat(rows) if rows else torch.empty(0, self.embed_dim), lengths
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #d6e21cd7
+@patch
+def pixels(
+    self: Backbone,
+    pictures: Sequence,  # PIL images, uint8 arrays [H, W, 3], or visuals
+) -> Tensor:  # [N, 3, size, size] on the towers' device, in their precision; of ten crops [N, 10, …]
+    "Preprocessed images"
+    return self.preprocessing(pictures).to(self.device, self.dtype)
 
-    def encode_frames(
-        self,
-        pictures: Sequence,  # see `frame_rows`
-        batch_size: int | None = None,  # frames per batch; None: `image_batch`
-        progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
-        **reading,  # encode, workers and unreadable, see `frame_rows`
-    ) -> tuple[Tensor, Tensor]:  # [N, T, …], padded with zeros; frame_mask [N, T]
-        "Embeddings of every frame of every clip, not normalised; an image is a clip of one frame"
-        rows, lengths = self.frame_rows(pictures, batch_size, progress, **reading)
-        frame_mask = torch.arange(max(lengths, default=1)) < torch.tensor(lengths, dtype=torch.long)[:, None]
-        features = torch.zeros(*frame_mask.shape, *rows.shape[1:])
-        features[frame_mask] = rows
-        return features, frame_mask
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #6e6e96cc
+@patch
+def encode_pixels(
+    self: Backbone,
+    pixels: Tensor,  # [N, 3, size, size] from `pixels`
+) -> Tensor:  # [N, E]
+    "Embeddings of preprocessed images in the shared space, not normalised"
+    # CoCa normalises by default
+    options = dict(normalize=False) if self.kind.startswith("open_clip") else {}
+    with attention(self.device), computing(self.device, self.precision):
+        return self.clip.encode_image(pixels.to(self.device, self.dtype), **options)
 
-    def encode_pictures(
-        self,
-        pictures: Any,  # a sequence or array of images, see `frame_rows`
-        batch_size: int | None = None,  # frames per batch; None: `image_batch`
-        progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
-        **reading,  # workers and unreadable, see `frame_rows`
-    ) -> Tensor:  # [N, E]
-        "Embeddings of images and clips, not normalised; of a clip, the mean over its frames"
-        features, lengths = self.frame_rows(pictures, batch_size, progress, **reading)
-        if set(lengths) <= {1}:
-            return features
-        return torch.stack([frames.mean(0) for frames in features.split(lengths)])
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #41d7a701
+@patch(as_prop=True)
+def image_batch(self: Backbone) -> int:
+    "Images per batch: on a CPU few, so that feature maps stay in its caches"
+    return 16 if self.device.type == "cpu" else 256
+
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #3d1c9f25
+@patch
+@torch.no_grad()
+def frame_rows(
+    self: Backbone,
+    pictures: Sequence,  # PIL images, uint8 arrays [H, W, 3], or visuals of a corpus, which are read one by one
+    batch_size: int | None = None,  # frames per batch; None: `image_batch`
+    progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
+    encode: Callable[[Tensor], Tensor] | None = None,  # preprocessed images → rows [n, …]; None: `encode_pixels`
+    *,
+    workers: int = 0,  # processes that read images; 0: a thread
+    unreadable: dict[str, str] | None = None,  # collects id → message of visuals that cannot be read; None: raise
+) -> tuple[Tensor, list[int]]:  # [frames, …] float32 on the CPU, number of frames of each clip
+    "Features of all frames of all clips"
+    encode = encode or self.encode_pixels
+    batch_size = max(1, (batch_size or self.image_batch) // self.preprocessing.views)
+    read = _read(_Preprocessed(pictures, self.preprocessing, unreadable is not None), workers)
+    if progress is not None:
+        read = (pixels for _, pixels in zip(progress(range(len(pictures))), read))
+    lengths: list[int] = []
+    messages: dict[int, str] = {}
+    batches = one_ahead(_batches(read, batch_size, lengths, messages))
+    rows = [encode(batch.to(self.device, self.dtype)).float().cpu() for batch in batches]
+    if unreadable is not None:
+        unreadable |= {pictures.ids[i]: message for i, message in messages.items()}  # type: ignore[attr-defined]
+    return torch.cat(rows) if rows else torch.empty(0, self.embed_dim), lengths
+
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #9d8d1a13
+@patch
+def encode_frames(
+    self: Backbone,
+    pictures: Sequence,  # see `frame_rows`
+    batch_size: int | None = None,  # frames per batch; None: `image_batch`
+    progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
+    **reading,  # encode, workers and unreadable, see `frame_rows`
+) -> tuple[Tensor, Tensor]:  # [N, T, …], padded with zeros; frame_mask [N, T]
+    "Embeddings of every frame of every clip, not normalised; an image is a clip of one frame"
+    rows, lengths = self.frame_rows(pictures, batch_size, progress, **reading)
+    frame_mask = torch.arange(max(lengths, default=1)) < torch.tensor(lengths, dtype=torch.long)[:, None]
+    features = torch.zeros(*frame_mask.shape, *rows.shape[1:])
+    features[frame_mask] = rows
+    return features, frame_mask
+
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #ee845a07
+@patch
+def encode_pictures(
+    self: Backbone,
+    pictures: Any,  # a sequence or array of images, see `frame_rows`
+    batch_size: int | None = None,  # frames per batch; None: `image_batch`
+    progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
+    **reading,  # workers and unreadable, see `frame_rows`
+) -> Tensor:  # [N, E]
+    "Embeddings of images and clips, not normalised; of a clip, the mean over its frames"
+    features, lengths = self.frame_rows(pictures, batch_size, progress, **reading)
+    if set(lengths) <= {1}:
+        return features
+    return torch.stack([frames.mean(0) for frames in features.split(lengths)])
 
 # %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #ce22edd4
 _EXAMPLES = ("A dog.", "Two red cars stand above a tall tree in the snow, and a child looks at them.")
@@ -392,7 +426,7 @@ def driving_error(
     scale = expected.std().clamp(min=1e-12)
     return max(float((features - expected).abs().max() / scale) for features in (by_blocks, pooled_only))
 
-
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #54abd392
 def verified(
     backbone: Backbone,  # any backbone
 ) -> Backbone:  # the same backbone
@@ -425,7 +459,7 @@ def build_open_clip(
     clip = build_clip(config)
     return clip, ClipText(clip)
 
-
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #a2fe8eb9
 def build(
     kind: str,  # name in a manifest
     config: dict,  # configuration of that kind
@@ -446,7 +480,7 @@ def load_weights(
         model.load_state_dict({name: v.float() if v.is_floating_point() else v for name, v in state.items()})
     return finite(model, where)
 
-
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #bddc8b67
 def finite(
     model: nn.Module,  # with loaded weights
     where: str,  # their source, for the error
@@ -472,7 +506,7 @@ def low_rank(
     scale = s[:rank].sqrt()
     return (u[:, :rank] * scale).half().contiguous(), (scale[:, None] * v[:rank]).half().contiguous()
 
-
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #63c590dd
 def changed(
     known: Tensor,  # [m, …] a packaged matrix in float32
     factors: tuple[Tensor, Tensor],  # of its change
@@ -481,7 +515,7 @@ def changed(
     change = (factors[0].double() @ factors[1].double()).mul(2**22).round().div(2**22)
     return known + change.float().view_as(known)
 
-
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #bce59448
 @torch.no_grad()
 def reduce_changes(
     backbone: Backbone,  # trained towers that were built on packages; changed in place
@@ -498,7 +532,7 @@ def reduce_changes(
         clip.changes[name] = low_rank(p.cpu() - known, rank)
         p.copy_(changed(known, clip.changes[name]))
 
-
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #c23e168c
 def own_tensors(
     clip: Any,  # both towers
 ) -> dict[str, Tensor]:  # tensor name → tensor
@@ -531,7 +565,7 @@ def with_packaged(
         clip.changes = changes
     return whole | kept
 
-
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #675dd46f
 def packaged_tokenizer(
     config: Mapping,  # of a backbone
     names: Mapping[str, str | None],  # 'start', 'end' and 'pad': names of the special tokens
@@ -540,7 +574,7 @@ def packaged_tokenizer(
     package = (config.get("packages") or {}).get("text")
     return CaptionTokenizer.load(packaged_file(package, "tokenizer.json"), **names) if package else None
 
-
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #d570b7c8
 def checksum_of(
     tensors: Mapping[str, Tensor],  # name → weights
 ) -> str:  # 16 hexadecimal digits
@@ -578,7 +612,7 @@ def save_backbone(
             backbone.tokenizer.save(f / "tokenizer.json")
         seal(f, **about | facts)
 
-
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #e0695201
 def external_references(
     config: dict,  # configuration of a backbone
     kind: str,  # kind of backbone
@@ -609,7 +643,7 @@ class BackboneManifest(Manifest):
     languages: NotRequired[list[str]]
     languages_because: NotRequired[str]
 
-
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #c9f2e719
 def listed_languages(
     manifest: Mapping,  # see `BackboneManifest`
 ) -> TowerLanguages | None:  # None: known by the configuration
@@ -618,7 +652,7 @@ def listed_languages(
         return None
     return TowerLanguages(tuple(manifest["languages"]), manifest.get("languages_because", "as saved"))
 
-
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #590beab5
 def load_backbone(
     folder: str | Path,  # written by `save_backbone`
 ) -> Backbone:
@@ -636,7 +670,7 @@ def load_backbone(
     backbone.training_corpora = tuple(manifest.get("training_corpora", ()))
     return backbone
 
-
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #9e4caa8f
 def saved_tensors(
     folder: str | Path,  # written by `save_backbone`
     manifest: Mapping,  # see `BackboneManifest`
@@ -661,14 +695,14 @@ def saved_towers(
     options |= manifest["preprocess_cfg"]
     return Backbone(clip, tokenizer, manifest["model_cfg"], manifest["name"], **options)
 
-
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #800c9b13
 def fingerprint(
     module: nn.Module,  # any module with weights
 ) -> str:  # 16 hexadecimal digits
     "A checksum of weights"
     return getattr(module, "noted_fingerprint", "") or checksum_of(module.state_dict())
 
-
+# %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #3bd9620f
 def check_backbone(
     backbone: Backbone,  # that is given
     expected: str,  # fingerprint of the one that is needed

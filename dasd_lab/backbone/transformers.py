@@ -19,6 +19,7 @@ import timm
 import torch
 import torch.nn.functional as F
 import transformers
+from fastcore.basics import patch
 from timm.data import resolve_data_config
 from timm.models import remap_state_dict
 from torch import Tensor, nn
@@ -46,7 +47,7 @@ def folder_json(
     layout = "a folder with config.json, model.safetensors and tokenizer.json"
     return read_json(Path(folder) / name, dict, layout, "Fetch it again, the whole repository.", optional=not needed)
 
-
+# %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #4186e039
 def folder_state(
     folder: str | Path,  # in the Hugging Face layout
 ) -> dict[str, Tensor]:
@@ -60,7 +61,7 @@ def folder_state(
             )
     return state
 
-
+# %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #d2a947e1
 def folder_tokenizer(
     folder: str | Path,  # with tokenizer.json
     kind: str,  # model_type of the text encoder
@@ -98,7 +99,7 @@ class HubTowers(nn.Module):
         "Image features, not normalised"
         return self.model.get_image_features(pixel_values=pixels).pooler_output
 
-
+# %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #5d4b396d
 class HubText(EncoderText):
     "The text tower of a two-tower model of transformers"
 
@@ -109,7 +110,7 @@ class HubText(EncoderText):
         mask = None if self.padding == "seen" else real_tokens(ids, end_index).long()
         return self.model.get_text_features(input_ids=ids, attention_mask=mask).pooler_output
 
-
+# %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #d6338274
 def build_transformers(
     config: Mapping,  # 'model': a config.json; 'context_length'
 ) -> tuple[HubTowers, HubText]:  # random weights
@@ -145,7 +146,7 @@ def hub_preprocessing(
         preprocessing["crop"] = cropped / side
     return preprocessing
 
-
+# %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #bd635ad0
 def transformers_backbone(
     folder: str | Path,  # in the Hugging Face layout
     frame: tuple | None = None,  # see `folder_tokenizer`
@@ -193,64 +194,76 @@ class ImageEncoder(nn.Module):
         self.encoder.to(memory_format=torch.channels_last)  # convolutions on a CPU are a third faster
         self._folded: tuple[list, nn.Module] | None = None  # sums of the weights, copy
 
-    def forward(
-        self,
-        pixels: Tensor,  # [N, 3, size, size]
-    ) -> Tensor:  # [N, width]
-        "timm's pooled features"
-        return self.frozen(pixels)
+# %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #775a1888
+@patch
+def forward(
+    self: ImageEncoder,
+    pixels: Tensor,  # [N, 3, size, size]
+) -> Tensor:  # [N, width]
+    "timm's pooled features"
+    return self.frozen(pixels)
 
-    @property
-    def _has_stages(self) -> bool:
-        "Whether the encoder is built as timm's EfficientNets and MobileNets are"
-        return all(hasattr(self.encoder, name) for name in ("conv_stem", "bn1", "blocks", "conv_head", "bn2"))
 
-    @property
-    def frozen(self) -> nn.Module:
-        "The encoder; where no gradient is computed, a copy without batch norms, made again when the weights change"
-        if self.training or torch.is_grad_enabled() or not self._has_stages:
-            return self.encoder
-        state = torch.stack([tensor.float().sum() for tensor in self.encoder.state_dict().values()]).tolist()
-        if self._folded is None or self._folded[0] != state:
-            self._folded = state, without_batch_norms(self.encoder)
-        return self._folded[1]
+@patch(as_prop=True)
+def _has_stages(self: ImageEncoder) -> bool:
+    "Whether the encoder is built as timm's EfficientNets and MobileNets are"
+    return all(hasattr(self.encoder, name) for name in ("conv_stem", "bn1", "blocks", "conv_head", "bn2"))
 
-    def stages(self) -> list[nn.Module]:
-        "The parts of a convolutional encoder in order, from the stem to the last feature map"
-        expect(
-            self._has_stages,
-            f"a {type(self.encoder).__name__} whose feature map is read",
-            "an EfficientNet or MobileNet of timm",
-            "Use linear projections: leave `heads` out.",
-        )
-        encoder: Any = self.frozen
-        stem = nn.Sequential(encoder.conv_stem, encoder.bn1)
-        return [stem, *encoder.blocks, nn.Sequential(encoder.conv_head, encoder.bn2)]
+# %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #f4f3ea0a
+@patch(as_prop=True)
+def frozen(self: ImageEncoder) -> nn.Module:
+    "The encoder; where no gradient is computed, a copy without batch norms, made again when the weights change"
+    if self.training or torch.is_grad_enabled() or not self._has_stages:
+        return self.encoder
+    state = torch.stack([tensor.float().sum() for tensor in self.encoder.state_dict().values()]).tolist()
+    if self._folded is None or self._folded[0] != state:
+        self._folded = state, without_batch_norms(self.encoder)
+    return self._folded[1]
 
-    def lower(
-        self,
-        pixels: Tensor,  # [N, 3, size, size]
-        n_upper: int,  # number of stages left to `upper`
-    ) -> Tensor:  # [N, C, h, w]
-        "The feature map before the last stages"
-        stages = self.stages()
-        return nn.Sequential(*stages[: len(stages) - n_upper])(pixels)
+# %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #8ca5fc1b
+@patch
+def stages(self: ImageEncoder) -> list[nn.Module]:
+    "The parts of a convolutional encoder in order, from the stem to the last feature map"
+    expect(
+        self._has_stages,
+        f"a {type(self.encoder).__name__} whose feature map is read",
+        "an EfficientNet or MobileNet of timm",
+        "Use linear projections: leave `heads` out.",
+    )
+    encoder: Any = self.frozen
+    stem = nn.Sequential(encoder.conv_stem, encoder.bn1)
+    return [stem, *encoder.blocks, nn.Sequential(encoder.conv_head, encoder.bn2)]
 
-    def upper(
-        self,
-        states: Tensor,  # [N, C, h, w] from `lower`
-        n_upper: int,  # number of stages that are left
-    ) -> Tensor:  # [N, P, width] positions of the last feature map
-        "The last feature map, from the output of `lower`"
-        stages = self.stages()
-        return nn.Sequential(*stages[len(stages) - n_upper :])(states).flatten(2).transpose(1, 2)
+# %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #840178b1
+@patch
+def lower(
+    self: ImageEncoder,
+    pixels: Tensor,  # [N, 3, size, size]
+    n_upper: int,  # number of stages left to `upper`
+) -> Tensor:  # [N, C, h, w]
+    "The feature map before the last stages"
+    stages = self.stages()
+    return nn.Sequential(*stages[: len(stages) - n_upper])(pixels)
 
-    def feature_map(
-        self,
-        pixels: Tensor,  # [N, 3, size, size]
-    ) -> Tensor:  # [N, width, h, w]
-        "The last feature map"
-        return self.lower(pixels, 0)
+# %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #5f7d8d71
+@patch
+def upper(
+    self: ImageEncoder,
+    states: Tensor,  # [N, C, h, w] from `lower`
+    n_upper: int,  # number of stages that are left
+) -> Tensor:  # [N, P, width] positions of the last feature map
+    "The last feature map, from the output of `lower`"
+    stages = self.stages()
+    return nn.Sequential(*stages[len(stages) - n_upper :])(states).flatten(2).transpose(1, 2)
+
+# %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #ef639873
+@patch
+def feature_map(
+    self: ImageEncoder,
+    pixels: Tensor,  # [N, 3, size, size]
+) -> Tensor:  # [N, width, h, w]
+    "The last feature map"
+    return self.lower(pixels, 0)
 
 # %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #4a691c3c
 class DualStream(nn.Module):
@@ -340,7 +353,7 @@ def encoder_state(
     tensors = {name.removeprefix(prefix): tensor for name, tensor in (prefixed or state).items()}
     return {name: tensor for name, tensor in tensors.items() if not name.startswith(_HEADS)}
 
-
+# %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #296a5c9a
 def timm_state(
     config: Mapping,  # see `ImageEncoder`
     state: Mapping[str, Tensor],  # its weights, with timm's names or in timm's order
@@ -357,7 +370,7 @@ def timm_state(
     prefixes = tuple(f"{head}." for head in ([heads] if isinstance(heads, str) else heads))
     return {k: v for k, v in state.items() if not k.startswith(prefixes)}
 
-
+# %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #1fb5426f
 def timm_preprocessing(
     name: str,  # timm model
 ) -> dict[str, Any]:  # settings of `Preprocessing`
@@ -387,7 +400,7 @@ def _dual_stream_config(
         **more,
     )
 
-
+# %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #83375a72
 def dual_stream_backbone(
     text: str | Path,  # folder of a text encoder in the Hugging Face or sentence-transformers layout
     image: Mapping | None = None,  # see `ImageEncoder`
@@ -425,7 +438,7 @@ def packaged_config(
     more = dict(heads=dict(heads), packages=dict(packages), precision="auto", mirrored=mirrored)
     return _dual_stream_config(folder, image, embed_dim, context_length, **more)
 
-
+# %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #7d1b8bdc
 def packaged_backbone(
     packages: Mapping[str, str],  # 'text' and 'image': names of packages, see `backbone.packaged`
     image: Mapping,  # see `ImageEncoder`; a convolutional encoder of timm

@@ -34,7 +34,7 @@ def is_chinese(
     "Whether a caption has Chinese characters and no Japanese ones"
     return bool(_HAN.search(caption)) and not _KANA.search(caption)
 
-
+# %% ../../nbs/03_backbone/1_towers/12_unigram.ipynb #4152fc8b
 def _unigram(pieces: Mapping[str, float] | None = None) -> Tokenizer:
     "A tokenizer of lower-case words with these pieces, beside special tokens; None: to be trained"
     vocab = [(name, 0.0) for name in SPECIAL_TOKENS] + list((pieces or {}).items())
@@ -77,7 +77,7 @@ def learned_pieces(
     kept = sorted((p for p in counts if p not in letters), key=lambda p: (-counts[p], p))[: max(0, size - len(letters))]
     return _log_probabilities({p: counts[p] for p in [*kept, *letters]}, letters)
 
-
+# %% ../../nbs/03_backbone/1_towers/12_unigram.ipynb #9fad414b
 def _log_probabilities(counts: Mapping[str, int], letters: Collection[str]) -> dict[str, float]:
     "Scores by counts; what was not counted has half an occurrence"
     every = {p: counts.get(p) or 0.5 for p in {*counts, *letters}}
@@ -85,7 +85,7 @@ def _log_probabilities(counts: Mapping[str, int], letters: Collection[str]) -> d
     ordered = sorted(every, key=lambda p: (-every[p], p))
     return {p: log(every[p] / total) for p in ordered}
 
-
+# %% ../../nbs/03_backbone/1_towers/12_unigram.ipynb #e2a8650c
 def train_unigram(
     captions: Iterable[str],  # any number, in any languages
     vocab_size: int,  # maximum size of the vocabulary; all letters are kept even if they are more
@@ -94,7 +94,7 @@ def train_unigram(
     pieces = _pieces_of(list(captions), vocab_size)
     return CaptionTokenizer(_unigram(dict(sorted(pieces.items(), key=lambda item: (-item[1], item[0])))))
 
-
+# %% ../../nbs/03_backbone/1_towers/12_unigram.ipynb #4436b3d3
 def _pieces_of(captions: Sequence[str], size: int) -> dict[str, float]:
     "Pieces of captions in Chinese and of the others, with log probabilities"
     chinese = [caption for caption in captions if is_chinese(caption)]

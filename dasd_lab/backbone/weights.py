@@ -193,14 +193,14 @@ def next_step(
         f"{weights_root() / weights.name}."
     )
 
-
+# %% ../../nbs/03_backbone/1_towers/80_weights.ipynb #f04310ae
 def is_imported(
     name: str,  # name in the catalogue
 ) -> bool:
     "Whether a model has been imported; `find_weights` verifies it"
     return (recovered(weights_root() / catalogued(name).name) / "manifest.json").is_file()
 
-
+# %% ../../nbs/03_backbone/1_towers/80_weights.ipynb #b27b02ea
 def find_weights(
     name: str,  # name in the catalogue
 ) -> Path:  # its folder, every file verified
@@ -249,7 +249,7 @@ def offer_text(
         f"  to        {weights_root() / weights.name}"
     )
 
-
+# %% ../../nbs/03_backbone/1_towers/80_weights.ipynb #b542bb42
 def get_weights(
     name: str,  # name in the catalogue
     accept: Callable[[str], bool],  # is shown the offer before anything is fetched; False: nothing is

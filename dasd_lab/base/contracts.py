@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
+from fastcore.basics import patch
 from torch import Tensor, nn
 
 from .foundation import Caption, LabError, Origin, expect, unknown_name  # noqa: F401  most modules import them here
@@ -62,7 +63,7 @@ def cosine_scores(
     "Cosine similarity of captions and images"
     return F.normalize(text_features, dim=-1) @ F.normalize(visuals["features"], dim=-1).T
 
-
+# %% ../../nbs/00_base/05_contracts.ipynb #9355f898
 @contextmanager
 def evaluating(
     method: nn.Module,  # any module
@@ -101,28 +102,6 @@ class RetrievalMethod(nn.Module):
     token_vectors: Any  # of methods that learn token vectors, a `backbone.tokens.TokenVectors`
     critic: nn.Module  # of methods that train against a critic
 
-    @property
-    def seen_corpora(self) -> tuple[str, ...]:
-        "Corpora that the method or its backbone was trained on; a method without a backbone names its own"
-        backbone = getattr(self, "backbone", None)
-        return (*self.training_corpora, *getattr(backbone, "training_corpora", ()))
-
-    @property
-    def embed_dim(self) -> int:
-        return self.backbone.embed_dim  # dimension of the shared space
-
-    @property
-    def context_length(self) -> int:
-        return self.backbone.context_length  # maximum caption length, in tokens
-
-    @property
-    def pad_length(self) -> int | None:
-        return self.backbone.pad_length  # length that rows are padded to; None: the longest row of the batch
-
-    @property
-    def pretraining(self) -> bool:
-        return False  # whether this stage trains parts that retrieval cannot use yet
-
     @classmethod
     def reads(
         cls,
@@ -131,144 +110,6 @@ class RetrievalMethod(nn.Module):
         "Inputs that training passes to the method"
         return "source_features", "image_features"
 
-    @property
-    def read_columns(self) -> tuple[str, ...]:
-        return self.reads(self.config)  # keys of `COLUMNS`
-
-    def start_from(
-        self,
-        rows: Tensor,  # [n_tokens, width] published token vectors
-        folder: str | Path | None,  # folder that they were read from
-    ) -> None:
-        "Initialise the token vectors from published ones"
-        with torch.no_grad():
-            self.token_vectors.embedding.weight.copy_(rows)
-
-    def read_captions_as(
-        self,
-        trained: "RetrievalMethod",  # on the same backbone
-    ) -> None:
-        "Initialise the text side from a trained method; refused by methods whose text side is their own"
-        raise LabError(
-            f"`text_run` for {self.name!r}",
-            "a method that can read captions as another one does, such as leccr with `config.text.method`",
-            "Leave `text_run` out, or choose another method.",
-        )
-
-    def descriptions_for(
-        self,
-        images: Any,  # [N, E] frozen features
-        descriptions: Sequence[str],  # N, '' if missing
-    ) -> list[str]:  # N
-        "Descriptions; those that are missing are written by `describer`, if there is one"
-        if self.describer is None or all(descriptions):
-            return list(descriptions)
-        written = self.describer.of_features(images)
-        return [given or words for given, words in zip(descriptions, written, strict=True)]
-
-    def fit_language(
-        self,
-        language: str,  # a target language
-        captions: Sequence[str],  # n training captions
-        meaning: Tensor,  # [n, E] source features of their originals
-    ) -> None:
-        "Hook before training: fit what is computed from the captions of a language in closed form"
-
-    def row_axis(
-        self,
-        feature: str,  # a key of `training_features`
-    ) -> int | None:  # None: the feature does not depend on the batch
-        "Axis of the batch, along which distributed training concatenates features"
-        return 0
-
-    def prepare(
-        self,
-        stage: str,  # name of a stage before its first step
-        log: Sequence[Mapping] = (),  # rows of the log so far
-    ) -> dict[str, float]:  # figures for the log
-        "Hook before a stage begins; the only place where weights may change their shapes"
-        return {}
-
-    def make_room(
-        self,
-        shapes: Mapping[str, Sequence[int]],  # weight name → shape of the weights to load
-    ) -> None:
-        "Resize weights to the shapes of a checkpoint; does nothing unless stages change shapes"
-
-    def check_language(
-        self,
-        language: str,  # ISO 639
-    ) -> None:
-        "Refuse a language that the method was not trained for"
-        source = self.backbone.source_language
-        known = f"one of {[*self.languages, source]}"
-        step = "Train this language first: `dasd-lab train --languages …`."
-        expect(language in (*self.languages, source), f"a caption in {language!r}", known, step)
-
-    def tokens(
-        self,
-        captions: Sequence[str],  # B sentences
-    ) -> tuple[Tensor, Tensor]:  # ids [B, L], end_index [B]
-        "Token ids, cut and padded for the method"
-        step = "Load the method from its run, or import the checkpoint again with --tokenizer tokenizer.json."
-        given = "captions for a method without a tokenizer"
-        expect(self.tokenizer is not None, given, "a method that was saved with its tokenizer", step)
-        return self.tokenizer(captions, self.context_length, self.pad_length)
-
-    def by_tower(
-        self,
-        language: str,  # ISO 639
-    ) -> bool:
-        "Does the frozen tower itself encode captions of a language?"
-        return language == self.backbone.source_language
-
-    def visual_columns(
-        self,
-        pictures,  # images as `backbone.encode_pictures` takes them
-        descriptions: Sequence[str] | None = None,  # one per image, '' if missing; None: no descriptions
-        known: Mapping[str, Tensor] | None = None,  # columns that this backbone already computed; they are reused
-    ) -> dict[str, Tensor]:  # keys of `COLUMNS`, first axis N
-        "Inputs of `encode_visuals` for images"
-        if known and "image_features" in known:
-            return dict(image_features=known["image_features"])
-        return dict(image_features=self.backbone.encode_pictures(pictures))
-
-    def encode_captions(
-        self,
-        captions: Sequence[str],  # sentences in one language
-        language: str,  # ISO 639, one of `languages` or the source language
-    ) -> Tensor:  # [B, E]
-        "Embed captions in the shared space, not normalised"
-        raise NotImplementedError
-
-    def encode_visuals(
-        self,
-        visuals: Tensor | Mapping[str, Tensor],  # `visual_columns`, or image features [N, E] alone
-    ) -> dict[str, Tensor]:  # 'features' [N, E]; a method may add keys, first axis N
-        "Embed images in the shared space"
-        if isinstance(visuals, Mapping):
-            return dict(features=visuals["image_features"])
-        return dict(features=visuals)
-
-    def score(
-        self,
-        text_features: Tensor,  # [Q, E]
-        visuals: Mapping[str, Tensor],  # a slice of the output of `encode_visuals`
-    ) -> Tensor:  # [Q, n]
-        "Similarity of captions and images; cosine by default"
-        return cosine_scores(text_features, visuals)
-
-    @property
-    def by_cosine(self) -> bool:
-        return type(self).score is RetrievalMethod.score  # whether `score` is the cosine
-
-    def first_features(
-        self,
-        text_features: Tensor,  # [Q, E] as passed to `score`
-    ) -> Tensor:  # [Q, E]
-        "Query vectors of the first stage of a two-stage search: cosine selects images, `score` reranks them"
-        return text_features
-
     @classmethod
     def embeds_images(cls) -> bool:
         "Does it embed images in its own way, not as its backbone does?"
@@ -276,21 +117,221 @@ class RetrievalMethod(nn.Module):
             getattr(cls, name) is not getattr(RetrievalMethod, name) for name in ("encode_visuals", "visual_columns")
         )
 
-    @property
-    def visual_side(self) -> nn.Module:
-        "Module that determines the image embeddings; methods with the same one share a gallery's embeddings"
-        return self if self.embeds_images() else self.backbone
+# %% ../../nbs/00_base/05_contracts.ipynb #61e4ad23
+@patch(as_prop=True)
+def seen_corpora(self: RetrievalMethod) -> tuple[str, ...]:
+    "Corpora that the method or its backbone was trained on; a method without a backbone names its own"
+    backbone = getattr(self, "backbone", None)
+    return (*self.training_corpora, *getattr(backbone, "training_corpora", ()))
 
-    def training_features(
-        self,
-        batch: Mapping,  # named columns of one batch, see `corpora.catalog`
-    ) -> dict[str, Tensor]:
-        "Named features from which the loss terms are computed; refused by methods that have nothing to train"
-        raise LabError(
-            f"training of {self.name!r}, which does not implement `training_features`",
-            "a method with stages",
-            "Choose another method.",
-        )
+
+@patch(as_prop=True)
+def embed_dim(self: RetrievalMethod) -> int:
+    return self.backbone.embed_dim  # dimension of the shared space
+
+
+@patch(as_prop=True)
+def context_length(self: RetrievalMethod) -> int:
+    return self.backbone.context_length  # maximum caption length, in tokens
+
+# %% ../../nbs/00_base/05_contracts.ipynb #e739e79a
+@patch(as_prop=True)
+def pad_length(self: RetrievalMethod) -> int | None:
+    return self.backbone.pad_length  # length that rows are padded to; None: the longest row of the batch
+
+
+@patch(as_prop=True)
+def pretraining(self: RetrievalMethod) -> bool:
+    return False  # whether this stage trains parts that retrieval cannot use yet
+
+
+@patch(as_prop=True)
+def read_columns(self: RetrievalMethod) -> tuple[str, ...]:
+    return self.reads(self.config)  # keys of `COLUMNS`
+
+# %% ../../nbs/00_base/05_contracts.ipynb #718d12b0
+@patch
+def start_from(
+    self: RetrievalMethod,
+    rows: Tensor,  # [n_tokens, width] published token vectors
+    folder: str | Path | None,  # folder that they were read from
+) -> None:
+    "Initialise the token vectors from published ones"
+    with torch.no_grad():
+        self.token_vectors.embedding.weight.copy_(rows)
+
+# %% ../../nbs/00_base/05_contracts.ipynb #82b5a46a
+@patch
+def read_captions_as(
+    self: RetrievalMethod,
+    trained: "RetrievalMethod",  # on the same backbone
+) -> None:
+    "Initialise the text side from a trained method; refused by methods whose text side is their own"
+    raise LabError(
+        f"`text_run` for {self.name!r}",
+        "a method that can read captions as another one does, such as leccr with `config.text.method`",
+        "Leave `text_run` out, or choose another method.",
+    )
+
+# %% ../../nbs/00_base/05_contracts.ipynb #7e8108b0
+@patch
+def descriptions_for(
+    self: RetrievalMethod,
+    images: Any,  # [N, E] frozen features
+    descriptions: Sequence[str],  # N, '' if missing
+) -> list[str]:  # N
+    "Descriptions; those that are missing are written by `describer`, if there is one"
+    if self.describer is None or all(descriptions):
+        return list(descriptions)
+    written = self.describer.of_features(images)
+    return [given or words for given, words in zip(descriptions, written, strict=True)]
+
+# %% ../../nbs/00_base/05_contracts.ipynb #07cbcb88
+@patch
+def fit_language(
+    self: RetrievalMethod,
+    language: str,  # a target language
+    captions: Sequence[str],  # n training captions
+    meaning: Tensor,  # [n, E] source features of their originals
+) -> None:
+    "Hook before training: fit what is computed from the captions of a language in closed form"
+
+# %% ../../nbs/00_base/05_contracts.ipynb #4ab660cf
+@patch
+def row_axis(
+    self: RetrievalMethod,
+    feature: str,  # a key of `training_features`
+) -> int | None:  # None: the feature does not depend on the batch
+    "Axis of the batch, along which distributed training concatenates features"
+    return 0
+
+# %% ../../nbs/00_base/05_contracts.ipynb #24b03932
+@patch
+def prepare(
+    self: RetrievalMethod,
+    stage: str,  # name of a stage before its first step
+    log: Sequence[Mapping] = (),  # rows of the log so far
+) -> dict[str, float]:  # figures for the log
+    "Hook before a stage begins; the only place where weights may change their shapes"
+    return {}
+
+# %% ../../nbs/00_base/05_contracts.ipynb #cd1f72c5
+@patch
+def make_room(
+    self: RetrievalMethod,
+    shapes: Mapping[str, Sequence[int]],  # weight name → shape of the weights to load
+) -> None:
+    "Resize weights to the shapes of a checkpoint; does nothing unless stages change shapes"
+
+# %% ../../nbs/00_base/05_contracts.ipynb #635e2ea3
+@patch
+def check_language(
+    self: RetrievalMethod,
+    language: str,  # ISO 639
+) -> None:
+    "Refuse a language that the method was not trained for"
+    source = self.backbone.source_language
+    known = f"one of {[*self.languages, source]}"
+    step = "Train this language first: `dasd-lab train --languages …`."
+    expect(language in (*self.languages, source), f"a caption in {language!r}", known, step)
+
+# %% ../../nbs/00_base/05_contracts.ipynb #4b939001
+@patch
+def tokens(
+    self: RetrievalMethod,
+    captions: Sequence[str],  # B sentences
+) -> tuple[Tensor, Tensor]:  # ids [B, L], end_index [B]
+    "Token ids, cut and padded for the method"
+    step = "Load the method from its run, or import the checkpoint again with --tokenizer tokenizer.json."
+    given = "captions for a method without a tokenizer"
+    expect(self.tokenizer is not None, given, "a method that was saved with its tokenizer", step)
+    return self.tokenizer(captions, self.context_length, self.pad_length)
+
+# %% ../../nbs/00_base/05_contracts.ipynb #44ecb810
+@patch
+def by_tower(
+    self: RetrievalMethod,
+    language: str,  # ISO 639
+) -> bool:
+    "Does the frozen tower itself encode captions of a language?"
+    return language == self.backbone.source_language
+
+# %% ../../nbs/00_base/05_contracts.ipynb #6500f2c2
+@patch
+def visual_columns(
+    self: RetrievalMethod,
+    pictures,  # images as `backbone.encode_pictures` takes them
+    descriptions: Sequence[str] | None = None,  # one per image, '' if missing; None: no descriptions
+    known: Mapping[str, Tensor] | None = None,  # columns that this backbone already computed; they are reused
+) -> dict[str, Tensor]:  # keys of `COLUMNS`, first axis N
+    "Inputs of `encode_visuals` for images"
+    if known and "image_features" in known:
+        return dict(image_features=known["image_features"])
+    return dict(image_features=self.backbone.encode_pictures(pictures))
+
+# %% ../../nbs/00_base/05_contracts.ipynb #c03e2e71
+@patch
+def encode_captions(
+    self: RetrievalMethod,
+    captions: Sequence[str],  # sentences in one language
+    language: str,  # ISO 639, one of `languages` or the source language
+) -> Tensor:  # [B, E]
+    "Embed captions in the shared space, not normalised"
+    raise NotImplementedError
+
+# %% ../../nbs/00_base/05_contracts.ipynb #6b7f9532
+@patch
+def encode_visuals(
+    self: RetrievalMethod,
+    visuals: Tensor | Mapping[str, Tensor],  # `visual_columns`, or image features [N, E] alone
+) -> dict[str, Tensor]:  # 'features' [N, E]; a method may add keys, first axis N
+    "Embed images in the shared space"
+    if isinstance(visuals, Mapping):
+        return dict(features=visuals["image_features"])
+    return dict(features=visuals)
+
+# %% ../../nbs/00_base/05_contracts.ipynb #f048ca3b
+@patch
+def score(
+    self: RetrievalMethod,
+    text_features: Tensor,  # [Q, E]
+    visuals: Mapping[str, Tensor],  # a slice of the output of `encode_visuals`
+) -> Tensor:  # [Q, n]
+    "Similarity of captions and images; cosine by default"
+    return cosine_scores(text_features, visuals)
+
+
+@patch(as_prop=True)
+def by_cosine(self: RetrievalMethod) -> bool:
+    return type(self).score is RetrievalMethod.score  # whether `score` is the cosine
+
+# %% ../../nbs/00_base/05_contracts.ipynb #1f2b8295
+@patch
+def first_features(
+    self: RetrievalMethod,
+    text_features: Tensor,  # [Q, E] as passed to `score`
+) -> Tensor:  # [Q, E]
+    "Query vectors of the first stage of a two-stage search: cosine selects images, `score` reranks them"
+    return text_features
+
+
+@patch(as_prop=True)
+def visual_side(self: RetrievalMethod) -> nn.Module:
+    "Module that determines the image embeddings; methods with the same one share a gallery's embeddings"
+    return self if self.embeds_images() else self.backbone
+
+# %% ../../nbs/00_base/05_contracts.ipynb #e869536b
+@patch
+def training_features(
+    self: RetrievalMethod,
+    batch: Mapping,  # named columns of one batch, see `corpora.catalog`
+) -> dict[str, Tensor]:
+    "Named features from which the loss terms are computed; refused by methods that have nothing to train"
+    raise LabError(
+        f"training of {self.name!r}, which does not implement `training_features`",
+        "a method with stages",
+        "Choose another method.",
+    )
 
 # %% ../../nbs/00_base/05_contracts.ipynb #ece88583
 METHODS: dict[str, type[RetrievalMethod]] = {}
@@ -317,7 +358,7 @@ def register_method(
     METHODS[cls.name] = cls
     return cls
 
-
+# %% ../../nbs/00_base/05_contracts.ipynb #f98cecd6
 def method_class(
     name: str,  # a registered name
 ) -> type[RetrievalMethod]:

@@ -39,7 +39,7 @@ class LabError(ValueError):
         self.next_step = next_step
         super().__init__(f"{given}. Expected {expected}. {next_step}")
 
-
+# %% ../../nbs/00_base/00_foundation.ipynb #df38063f
 def expect(
     condition: object,  # what must hold, by its truth
     given: str,  # the value or state that was found
@@ -60,7 +60,7 @@ def closest(
     found = get_close_matches(str(name).lower(), known, 1, 0.6)
     return known[found[0]] if found else ""
 
-
+# %% ../../nbs/00_base/00_foundation.ipynb #d6c82408
 def counted(
     k,  # number of results
 ) -> int:
@@ -73,7 +73,7 @@ def counted(
     )
     return k
 
-
+# %% ../../nbs/00_base/00_foundation.ipynb #5e78c81d
 def unknown_name(
     what: str,  # that is named, such as 'a corpus'
     name: str | Path,  # as given
@@ -88,7 +88,7 @@ def unknown_name(
         next_step = f"Did you mean {similar}? {next_step}"
     return LabError(f"{what} {str(name)!r}", expected or f"one of {names}", next_step)
 
-
+# %% ../../nbs/00_base/00_foundation.ipynb #3969fdad
 def lab_command(
     *words: object,  # of a command after `dasd-lab`, such as 'serve', Path('my pictures')
 ) -> str:
@@ -109,7 +109,7 @@ def lab_folder(
             return folder
     return None
 
-
+# %% ../../nbs/00_base/00_foundation.ipynb #89aa7484
 def shipped_folder() -> Path:
     "The folder of weights (`data/weights`) and guides (`nbs/guides`) that come with the package"
     inside = _PACKAGE / "shipped"
@@ -123,7 +123,7 @@ def lab_home() -> Path:
         return Path(given).expanduser()
     return lab_folder() or platformdirs.user_data_path("dasd_lab", appauthor=False)
 
-
+# %% ../../nbs/00_base/00_foundation.ipynb #c6607b9a
 def home_path(
     *parts: str,  # below `lab_home`, the first one such as runs, results or galleries
 ) -> Path:
@@ -138,6 +138,8 @@ def data_root() -> Path:
 
 
 PICTURES_VARIABLE = "DASD_LAB_PICTURES"  # environment variable: a folder of photographs, or a gallery on disk
+
+# %% ../../nbs/00_base/00_foundation.ipynb #5cb303a8
 WORLD_VARIABLE = "DASD_LAB_WORLD"  # environment variable: the world that the workbench shows first
 
 
@@ -149,7 +151,7 @@ def pictures_folder(
     expect(folder.is_dir(), f"no folder {folder}", "a folder of photographs, or a gallery on disk", "Check the path.")
     return folder
 
-
+# %% ../../nbs/00_base/00_foundation.ipynb #7a237692
 def weights_root() -> Path:
     "The folder of fetched and imported models: `DASD_LAB_WEIGHTS`, or `weights` below the data root"
     given = os.environ.get("DASD_LAB_WEIGHTS")
@@ -171,7 +173,7 @@ class MissingPackage(LabError):
             "Install them, and start again.",
         )
 
-
+# %% ../../nbs/00_base/00_foundation.ipynb #0c2c58aa
 def progress_bar(
     items: Iterable | None = None,  # to go through; None: `update` counts
     *,
@@ -188,7 +190,7 @@ def progress_bar(
         print(f"{desc} …", file=sys.stderr, flush=True)
     return tqdm(items, desc=desc, disable=disable or not shown, **options)
 
-
+# %% ../../nbs/00_base/00_foundation.ipynb #4f4776e8
 @contextmanager
 def uncollected() -> Iterator[None]:
     "No garbage collection, for work that makes many objects that stay"
@@ -214,7 +216,7 @@ def extra(
             raise
         raise MissingPackage(package, name) from e
 
-
+# %% ../../nbs/00_base/00_foundation.ipynb #15a094b1
 def installed(
     *packages: str,  # modules
     name: str,  # extra that installs them

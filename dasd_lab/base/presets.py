@@ -37,7 +37,7 @@ def _of_type(value: Any, kinds: type | tuple[type, ...], expected: str, where: s
     expect(is_one, f"{where} = {shorten(repr(value), 60)}", expected, _CORRECT)
     return value
 
-
+# %% ../../nbs/00_base/10_presets.ipynb #4a2f4973
 def checked(
     kind: Any,  # a dataclass, a TypedDict, or a type such as list[str] or int | None
     value: Any,  # plain data, as read from JSON
@@ -92,7 +92,7 @@ def settings(
     found = {name: checked(kinds[name], values[name], f"{where}.{name}") for name in values if name in kinds}
     return values | found if is_record else cls(**found)
 
-
+# %% ../../nbs/00_base/10_presets.ipynb #267a10ce
 @contextmanager
 def opening(
     place: str | Path,  # file or folder
@@ -107,7 +107,7 @@ def opening(
     except Exception as e:
         raise LabError(f"{place} cannot be used ({type(e).__name__}: {str(e)[:200]})", expected, next_step) from e
 
-
+# %% ../../nbs/00_base/10_presets.ipynb #fdd51f62
 def json_line(
     text: str | bytes,  # one JSON value that people or other programs wrote
     what: str,  # its source, such as the file and the number of its line
@@ -156,7 +156,7 @@ def list_presets() -> list[str]:  # names, sorted
     "Names of the presets that ship with the package"
     return sorted(path.stem for path in PRESET_FOLDER.glob("*.json"))
 
-
+# %% ../../nbs/00_base/10_presets.ipynb #30f4440d
 # key → type and meaning
 KEYS: dict[str, tuple[Any, str]] = dict(
     base=(str, "another preset; this one lists the differences"),
@@ -196,7 +196,7 @@ def read_preset(
     "The settings of one file, whose types are checked"
     return _typed(read_json(path, dict, "a JSON file", "Correct it."), str(path))
 
-
+# %% ../../nbs/00_base/10_presets.ipynb #64c72b6c
 def _typed(values: dict, where: str) -> dict:
     "Settings whose types are checked; names are checked where they are merged"
     kinds = {name: KEYS[name][0] for name in values if name in KEYS}
@@ -207,7 +207,7 @@ def _part(node: Any, name: str) -> Any:
     "The key of a part: the number of an item, or the name of a setting"
     return int(name) if isinstance(node, list) else name
 
-
+# %% ../../nbs/00_base/10_presets.ipynb #5c77dcd6
 def vary(
     preset: dict,  # plain data, not modified
     changes: dict,  # dotted name → new value, not modified
@@ -242,7 +242,7 @@ def required(
     )
     return preset[name]
 
-
+# %% ../../nbs/00_base/10_presets.ipynb #2bf29f2a
 def load_preset(
     name: str,  # a preset's name, or the path of a JSON file
     parents: tuple[str, ...] = (),  # files of the presets that build on this one
@@ -281,7 +281,7 @@ def leaves(
         result |= leaves(value, f"{prefix}.{name}" if prefix else str(name))
     return result or {prefix: data}
 
-
+# %% ../../nbs/00_base/10_presets.ipynb #b4b236c7
 def provenance(
     preset: dict,  # plain data with `sources`
 ) -> dict[str, str]:  # dotted setting → source; '' if none is recorded

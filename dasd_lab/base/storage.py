@@ -34,7 +34,7 @@ def _aside(path: Path) -> Path:
     "Where the previous folder waits until the new one is in place"
     return path.with_name(f".{path.name}-old")
 
-
+# %% ../../nbs/00_base/20_storage.ipynb #d5a5db3b
 def recovered(
     path: str | Path,  # a folder written by `whole_folder`
 ) -> Path:  # the same path
@@ -50,7 +50,7 @@ def recovered(
                     os.replace(previous, path)
     return path
 
-
+# %% ../../nbs/00_base/20_storage.ipynb #78230f6b
 def _sync(path: Path) -> None:
     "Flush one file, or the entries of one folder, to the disk"
     descriptor = os.open(path, os.O_RDONLY)
@@ -62,7 +62,7 @@ def _sync(path: Path) -> None:
     finally:
         os.close(descriptor)
 
-
+# %% ../../nbs/00_base/20_storage.ipynb #8d91da2f
 def writable_folder(
     path: str | Path,  # created if missing
 ) -> Path:  # the same path
@@ -102,7 +102,7 @@ def folder_lock(
         _LOCKS.discard(descriptor)
         os.close(descriptor)
 
-
+# %% ../../nbs/00_base/20_storage.ipynb #97a33d03
 def _release_locks() -> None:
     "In a forked process that helps: it must not hold a folder when its parent is killed"
     for descriptor in _LOCKS:
@@ -117,7 +117,7 @@ def _temporary(path: Path) -> Path:
     "A new name beside a path, for what is written before it is renamed"
     return path.with_name(f".{path.name}-in-writing-{os.urandom(4).hex()}")
 
-
+# %% ../../nbs/00_base/20_storage.ipynb #cb79cc3a
 _TEMPORARY = ".{}-in-writing-" + "[0-9a-f]" * 8  # pattern of these names
 
 
@@ -146,7 +146,7 @@ def _fresh_folder(path: Path) -> Iterator[Path]:
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
 
-
+# %% ../../nbs/00_base/20_storage.ipynb #d2e0721f
 def _remove_abandoned(path: Path) -> None:
     "Remove the temporary folders of killed processes: those that nobody locks"
     for folder in path.parent.glob(_TEMPORARY.format(glob.escape(path.name))):
@@ -154,7 +154,7 @@ def _remove_abandoned(path: Path) -> None:
             if free:
                 shutil.rmtree(folder, ignore_errors=True)
 
-
+# %% ../../nbs/00_base/20_storage.ipynb #e9fcb12c
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
     "Make the parent folder; what the system says of a full disk or missing permission, as a `LabError`"
@@ -168,7 +168,7 @@ def _writing(path: Path) -> Iterator[None]:
             "Nothing that was there is lost. Free some space or choose another place.",
         ) from e
 
-
+# %% ../../nbs/00_base/20_storage.ipynb #b4ef9163
 def _put_in_place(fresh: Path, path: Path) -> None:
     "Rename a folder to its final name; the one that was there is set aside, locked, so that no reader moves it back"
     if not path.exists():
@@ -197,7 +197,7 @@ def whole_folder(
     finally:
         recovered(path)  # also after Ctrl-C between the two renames
 
-
+# %% ../../nbs/00_base/20_storage.ipynb #16f3a40a
 @contextmanager
 def whole_file(
     path: str | Path,  # the file to write
@@ -220,7 +220,7 @@ def _json_text(data: Any, readable: bool = True) -> str:
     style: dict[str, Any] = dict(indent=1) if readable else dict(separators=(",", ":"))
     return json.dumps(data, ensure_ascii=False, **style) + "\n"
 
-
+# %% ../../nbs/00_base/20_storage.ipynb #d61dd799
 def write_json(
     data: Any,  # plain data
     path: str | Path,  # the file
@@ -230,7 +230,7 @@ def write_json(
     with whole_file(path) as f:
         f.write_text(_json_text(data, readable), encoding="utf-8")
 
-
+# %% ../../nbs/00_base/20_storage.ipynb #f047534a
 def is_finite(
     tensor: "Tensor",  # of floating-point values
 ) -> bool:  # True of an empty one
@@ -239,7 +239,7 @@ def is_finite(
 
     return not tensor.numel() or bool(torch.stack(torch.aminmax(tensor)).isfinite().all())
 
-
+# %% ../../nbs/00_base/20_storage.ipynb #425f33d5
 def write_tensors(
     tensors: "Mapping[str, Tensor]",  # name → tensor
     path: str | Path,  # the file, `.safetensors`
@@ -251,7 +251,7 @@ def write_tensors(
     with whole_file(path) as f:
         save_file({name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}, f, facts or None)
 
-
+# %% ../../nbs/00_base/20_storage.ipynb #7813bcd1
 def read_tensors(
     path: str | Path,  # a safetensors file
 ) -> "dict[str, Tensor]":
@@ -279,7 +279,7 @@ def read_weights(
         assert all(isinstance(tensor, torch.Tensor) for tensor in state.values()), "not tensors alone"
         return state
 
-
+# %% ../../nbs/00_base/20_storage.ipynb #91a4848b
 def sha256(
     path: str | Path,  # a file
 ) -> str:  # hexadecimal
@@ -299,14 +299,14 @@ def seal(
     checksums = {path.relative_to(folder).as_posix(): sha256(path) for path in files}
     (folder / manifest).write_text(_json_text(dict(facts, files=checksums)), encoding="utf-8")
 
-
+# %% ../../nbs/00_base/20_storage.ipynb #8311ffb3
 class Manifest(TypedDict):
     "What every manifest holds; the manifests of each kind have more"
 
     kind: str
     files: dict[str, str]  # path below the folder → SHA-256
 
-
+# %% ../../nbs/00_base/20_storage.ipynb #6ec3e61b
 def read_manifest(
     folder: str | Path,  # a folder with a manifest
     kind: str,  # expected kind: 'backbone', 'run', 'gallery', …
@@ -337,7 +337,7 @@ def unseal(
         _check_files(folder, file, manifest["files"])
     return checked(schema, manifest, str(folder / file))
 
-
+# %% ../../nbs/00_base/20_storage.ipynb #37d8cdab
 def _check_files(folder: Path, file: str, files: Mapping[str, str]) -> None:
     "Compare files with the checksums of their manifest"
     for name, digest in files.items():

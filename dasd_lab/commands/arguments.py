@@ -49,7 +49,7 @@ def _cell_text(value: Any) -> str:
         return f"{value:.3f}"
     return f"{value:,}" if type(value) is int else printable(str(value))
 
-
+# %% ../../nbs/11_commands/10_arguments.ipynb #e798ab44
 def text_table(
     rows: Sequence[Mapping],  # rows with the same keys
 ) -> str:
@@ -120,7 +120,7 @@ def only_one(
     options = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
     expect(len(options) < 2, " with ".join(options), "one of them", "Leave the others out.")
 
-
+# %% ../../nbs/11_commands/10_arguments.ipynb #57d3493b
 def open_method(
     run: str | Path | None = None,  # shipped model or run folder; None: the shipped one that suits the corpus
     backbone: str | Path | None = None,  # instead of a run: a frozen model, see `backbone.opening.open_backbone`
@@ -140,7 +140,7 @@ def open_method(
 
     return load_run(run or run_for(corpus), images)
 
-
+# %% ../../nbs/11_commands/10_arguments.ipynb #1293c47c
 def check_readable(
     what: str,  # is refused, such as 'a query in'
     run: str | Path | None,  # shipped model, run folder or frozen:NAME
@@ -157,7 +157,7 @@ def check_readable(
             step = f"Choose one of them, or {another}."
             raise unknown_name(what, language, readable, step, f"one of {', '.join(readable)}")
 
-
+# %% ../../nbs/11_commands/10_arguments.ipynb #f503a66d
 def named_folder(
     backbone: str | Path,  # name of a shipped run, or anything that `backbone.opening.open_backbone` takes
 ) -> str | Path:
@@ -241,7 +241,7 @@ def check_run(
     if ":" not in name:
         run_folder(name)
 
-
+# %% ../../nbs/11_commands/10_arguments.ipynb #631740e9
 def backbone_names() -> list[str]:
     "Shipped runs, whose backbones can be used, and published models"
     from dasd_lab.backbone.weights import CATALOGUE
@@ -249,7 +249,7 @@ def backbone_names() -> list[str]:
 
     return [*shipped_runs(), *CATALOGUE]
 
-
+# %% ../../nbs/11_commands/10_arguments.ipynb #571270db
 def _check_model(name: str, what: str, names: Sequence[str]) -> None:
     "Refuse what is neither a folder nor one of the names"
     from dasd_lab.runs.shipped import shipped_runs
@@ -260,7 +260,7 @@ def _check_model(name: str, what: str, names: Sequence[str]) -> None:
             next_step = f"It is the name of a run: --run {name}."
         raise unknown_name(f"no {what}", name, names, next_step, f"a folder, or one of {names}")
 
-
+# %% ../../nbs/11_commands/10_arguments.ipynb #a2ae8281
 def check_backbone(
     name: str,  # of a run or a published model, or a folder
 ) -> None:

@@ -79,7 +79,7 @@ def complete_words(
     dasd-lab completion fish | source to ~/.config/fish/config.fish."""
     print(command_line().generate_completion(shell=shell))
 
-
+# %% ../../nbs/11_commands/90_cli.ipynb #997244c2
 def command_line(
     words: Sequence[str] = (),  # that were typed; without a command in them, all commands are imported to be listed
 ) -> App:
@@ -121,11 +121,11 @@ def _interrupt(*_) -> NoReturn:
     signal.signal(signal.SIGINT, _end_at_once)
     raise KeyboardInterrupt
 
-
+# %% ../../nbs/11_commands/90_cli.ipynb #010f6dea
 def _say(message: str) -> None:
     note(" ".join(message.split()))
 
-
+# %% ../../nbs/11_commands/90_cli.ipynb #5c4296c2
 def _code_after(e: BaseException) -> int:
     "Exit code of a command that ended with an exception, of which one line is printed; a fault of the lab is raised"
     if isinstance(e, CycloptsError) and isinstance(e.__cause__, LabError):  # a name that is not known
@@ -177,12 +177,12 @@ def main(
             signal.signal(signal.SIGINT, before)
     return 0
 
-
+# %% ../../nbs/11_commands/90_cli.ipynb #7ab6bdab
 def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
     "A warning without the place in the code that gave it"
     note(message)
 
-
+# %% ../../nbs/11_commands/90_cli.ipynb #2ca66b05
 def command() -> NoReturn:
     "The installed program: ends without taking imported modules apart, which takes torch a second"
     code = 1

@@ -49,7 +49,7 @@ def _report(text, rows: Sequence[Mapping], json: bool, about: Mapping) -> None:
     else:
         print(text)
 
-
+# %% ../../nbs/11_commands/40_corpora.ipynb #7d5bb953
 @command
 def corpus_info(
     corpus: CorpusName | None = None,  # corpus name or folder (default: a table of all corpora)
@@ -80,7 +80,7 @@ def corpus_info(
             rows += [row | dict(origin=origin, captions=n) for origin, n in counts.items()]
     show(rows, json, dict(name=opened.name, root=str(opened.root), checksum=getattr(opened, "checksum", "")))
 
-
+# %% ../../nbs/11_commands/40_corpora.ipynb #725e9b60
 @command
 def corpus_check(
     file: File,  # published corpus, or TSV, CSV, JSONL with English and a new language
@@ -149,7 +149,7 @@ def _check_target(home: Path, name: str, sources: list[Path], force: bool) -> No
     replaceable = not home.exists() or (force and imported)
     expect(replaceable, f"{home} already exists", "a new name", f"{next_step[:-1]}; {advice}")
 
-
+# %% ../../nbs/11_commands/40_corpora.ipynb #ff0a2c79
 @command
 def corpus_import(
     # folder with tables (.csv, .tsv, .jsonl) or line-aligned .txt files, tar shards (webdataset), datasets folder; or

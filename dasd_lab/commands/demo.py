@@ -50,7 +50,7 @@ def demo_sheet(
     contact_sheet(rows, out / "sheet", note=note)
     return queries
 
-
+# %% ../../nbs/11_commands/05_demo.ipynb #540f6bba
 def _remove_earlier_demo(out: Path) -> None:
     "Remove the run and the results of a finished demo; an error for any other run"
     given = f"{out / 'run'} exists and is not a finished demo"

@@ -34,7 +34,7 @@ def _run_and_corpus(run: str | Path, corpus: str | None):  # folder, method, cor
     languages = [code for code in supported_languages(method) if code in opened.languages]
     return run_folder(run), method, opened, languages
 
-
+# %% ../../nbs/11_commands/78_doubt.ipynb #4bf6807e
 @command
 def calibrate_doubt(
     run: RunName,  # shipped model or run folder; it must be writable
@@ -54,7 +54,7 @@ def calibrate_doubt(
     facts = dict(written=str(written), limits=calibration.limits, most_distance=calibration.most_distance)
     print_json(facts) if json else print(f"written: {written}")
 
-
+# %% ../../nbs/11_commands/78_doubt.ipynb #9e119ebe
 @command
 def measure_doubt(
     run: RunName,  # shipped model or run folder, with a calibration

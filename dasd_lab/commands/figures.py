@@ -63,7 +63,7 @@ class FigureInput:
         captions = self.corpus.all_captions(self.split, self.method.backbone.source_language)
         return {caption.visual_id: caption.text for caption in reversed(captions)}
 
-
+# %% ../../nbs/11_commands/32_figures.ipynb #76b274bf
 Draw = Callable[[FigureInput], tuple[str, dict]]  # the body of an HTML page, and its data, plain
 
 # %% ../../nbs/11_commands/32_figures.ipynb #06ba8382
@@ -79,7 +79,7 @@ def _clustered(given: FigureInput, feature: str, n_clusters: int) -> tuple:
     facts = caption_facts(given.captions, given.corpus.facts, lambda visual_id: given.english.get(visual_id, ""))
     return features, clusters, facts
 
-
+# %% ../../nbs/11_commands/32_figures.ipynb #fece48bf
 def caption_map(
     given: FigureInput,  # a run of DASD, and captions
     feature: str,  # see `evaluation.maps.feature_names`
@@ -112,7 +112,7 @@ def caption_map(
     data = dict(feature=feature, label=name, nmi=agreement.nmi, nmi_by_chance=agreement.nmi_chance)
     return drawn.to_html(full_html=False, include_plotlyjs=True), data | dict(captions=table.to_dict("records"))
 
-
+# %% ../../nbs/11_commands/32_figures.ipynb #e1128440
 def caption_groups(
     given: FigureInput,  # a run of DASD, and captions
     feature: str,  # see `evaluation.maps.feature_names`
@@ -197,7 +197,7 @@ def _method_for(paper: str, run: str | Path | None, corpus: str | None):  # a `c
     own = None if paper == "dasd" else f"{run_for(corpus)}/{paper}"
     return open_method(run or own, corpus=corpus).eval()
 
-
+# %% ../../nbs/11_commands/32_figures.ipynb #787babd8
 @command
 def draw_paper_figure(
     number: str,  # in its paper: DASD 3, 5, 6 or 7, LECCR 6

@@ -41,7 +41,7 @@ def _collection_name(folder: Path) -> str:
     stem = re.sub(r"\W+|_+", "_", folder.resolve().name, flags=re.ASCII)[:100]
     return f"gallery_{stem}_g{secrets.token_hex(4)}".replace("__", "_")
 
-
+# %% ../../nbs/11_commands/75_galleries.ipynb #45845978
 def _new_on_milvus(folder: Path, uri: str):  # an engine
     "The engine of a new gallery on Milvus"
     from dasd_lab.base.foundation import expect
@@ -52,7 +52,7 @@ def _new_on_milvus(folder: Path, uri: str):  # an engine
     expect(without_password(uri) == uri, "a password in --milvus", "an address only", step)
     return new_engine(folder, uri, _collection_name(folder))
 
-
+# %% ../../nbs/11_commands/75_galleries.ipynb #2b832618
 def open_gallery(
     folder: str | Path,  # of a gallery on disk
     run: str | Path | None = None,  # shipped model or run folder; None: the one that embedded the gallery
@@ -68,7 +68,7 @@ def open_gallery(
     method, run = _method_and_run(folder, run, backbone, images)
     return _opened_with(method, run, folder)
 
-
+# %% ../../nbs/11_commands/75_galleries.ipynb #33467d9d
 def _method_and_run(folder, run, backbone, images=True):  # the method, and its run as a gallery records it
     "The method that searches a gallery on disk; the gallery need not exist yet"
     from dasd_lab.search.on_disk.places import gallery_method
@@ -78,7 +78,7 @@ def _method_and_run(folder, run, backbone, images=True):  # the method, and its 
     local = Path(backbone).expanduser()
     return open_method(run, backbone), f"frozen:{local.resolve() if local.is_dir() else backbone}"
 
-
+# %% ../../nbs/11_commands/75_galleries.ipynb #b53b3281
 def _opened_with(method, run, folder, columns=None, milvus=None):  # a `search.on_disk.stored.StoredGallery`
     "A gallery on disk, created if there is none"
     from dasd_lab.base.foundation import expect
@@ -147,7 +147,7 @@ def import_images(
     if not json:
         note(report)
 
-
+# %% ../../nbs/11_commands/75_galleries.ipynb #9d76dabc
 @command
 def describe_gallery(
     gallery: GalleryName | None = None,  # name or folder of a gallery (default: the most recent one in `galleries`)
@@ -175,7 +175,7 @@ def describe_gallery(
             described = ", ".join(f"{name} ({kind})" for name, kind in columns.items())
             note(f"{opened!r}\nengine: {opened.engine}\ncolumns: {described}")
 
-
+# %% ../../nbs/11_commands/75_galleries.ipynb #624223d8
 @command
 def embed_images(
     *,
@@ -192,7 +192,7 @@ def embed_images(
             n = opened.embed(progress=image_bar)
         show([dict(embedded=n, unreadable=len(opened.skipped))], json)
 
-
+# %% ../../nbs/11_commands/75_galleries.ipynb #3fd5f0f1
 @command
 def list_duplicates(
     *,
@@ -220,7 +220,7 @@ def list_duplicates(
             groups = duplicates.group.nunique()
             note(f"{groups:,} groups of near-duplicates, {len(duplicates) - groups:,} images beyond the first of each")
 
-
+# %% ../../nbs/11_commands/75_galleries.ipynb #80d5b856
 def _check_ids(opened, ids: list[str]) -> None:
     "Refuse ids that a gallery does not have"
     from dasd_lab.base.foundation import unknown_name
@@ -234,7 +234,7 @@ def _check_ids(opened, ids: list[str]) -> None:
         step = "Nothing was removed. `dasd-lab search` prints the ids of the images that it finds."
         raise unknown_name(what, unknown[0], some, step, expected)
 
-
+# %% ../../nbs/11_commands/75_galleries.ipynb #bf3f7032
 @command
 def remove_images(
     ids: list[str],  # ids of the images
@@ -273,7 +273,7 @@ def built_in_gallery(
         complete.write_text("whole\n")
     return folder
 
-
+# %% ../../nbs/11_commands/75_galleries.ipynb #25b44755
 def newest_gallery() -> Path | None:
     "The most recent gallery in `galleries`, and a note on standard error that it is used; None: there is none"
     from dasd_lab.search.on_disk.places import own_galleries
@@ -283,7 +283,7 @@ def newest_gallery() -> Path | None:
         note(f"{folder}, the most recent gallery; --gallery FOLDER chooses another")
     return folder
 
-
+# %% ../../nbs/11_commands/75_galleries.ipynb #ef8b610f
 def found_gallery(
     folder: str | Path | None,  # of a gallery, or its name; None: without a run, the most recent one, else the built-in
     run: str | Path | None = None,  # see `open_gallery`
@@ -307,7 +307,7 @@ def found_gallery(
             built_in_gallery(folder, run, backbone)
     return open_gallery(folder, run, backbone=backbone, images=images)
 
-
+# %% ../../nbs/11_commands/75_galleries.ipynb #d2da99c2
 def served_gallery(
     folder: str | Path | None,  # see `found_gallery`
     run: str | Path | None = None,  # see `open_gallery`
@@ -319,7 +319,7 @@ def served_gallery(
         gallery.check_embedded()
     return gallery
 
-
+# %% ../../nbs/11_commands/75_galleries.ipynb #fc33897e
 def service_settings(
     *,
     host: str = "127.0.0.1",  # address to listen on
@@ -356,7 +356,7 @@ def service_settings(
         timeout_s=timeout,
     )
 
-
+# %% ../../nbs/11_commands/75_galleries.ipynb #4ef6aa62
 def _listen(config):  # socket
     "Listen before a gallery is opened, which takes seconds, and before the server starts: the link works at once"
     from dasd_lab.base.foundation import LabError
@@ -372,7 +372,7 @@ def _listen(config):  # socket
         ) from e
     return listening
 
-
+# %% ../../nbs/11_commands/75_galleries.ipynb #3d4de518
 def _serve(gallery, settings, config, listening, names: list[str]) -> None:
     "Serve a gallery until Ctrl-C"
     from dasd_lab.base.foundation import extra
@@ -389,7 +389,7 @@ def _serve(gallery, settings, config, listening, names: list[str]) -> None:
     with suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[listening])
 
-
+# %% ../../nbs/11_commands/75_galleries.ipynb #db7e7651
 @command
 def serve_gallery(
     # gallery on disk, made by `gallery import` (default: the most recent one in `galleries`; if there is none, or with

@@ -64,7 +64,7 @@ def _show_pictures(pictures: str | Path | None) -> None:
         os.environ[PICTURES_VARIABLE] = str(pictures_folder(pictures).resolve())
         os.environ[WORLD_VARIABLE] = "photographs"
 
-
+# %% ../../nbs/11_commands/87_lab.ipynb #1dea81e8
 def _server(
     program: str,  # module of `explore.host` and function
     **arguments,  # of the function
@@ -79,7 +79,7 @@ def _server(
     )
     return [sys.executable, "-c", script, json.dumps(arguments)]
 
-
+# %% ../../nbs/11_commands/87_lab.ipynb #cc4060e2
 def _become(words: Sequence[str]) -> None:
     "Run another program in this process; it decides about Ctrl-C, which is put off until then"
     can_wait = hasattr(signal, "pthread_sigmask")
@@ -112,7 +112,7 @@ def open_app(
     shown = str(Path(notebook).resolve()) if notebook else None
     _become(_server("web_page.serve_page", notebook=shown, extra=list(voila), port=port))
 
-
+# %% ../../nbs/11_commands/87_lab.ipynb #2b50bf19
 @command
 def open_lab(
     jupyter: list[str] = (),  # after --: further arguments for JupyterLab, such as --port=9000

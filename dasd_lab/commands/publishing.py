@@ -38,7 +38,7 @@ def _training_corpus(
     note(f"no table of results: {why}\n--corpus NAME measures the model on a corpus.")
     return None
 
-
+# %% ../../nbs/11_commands/60_publishing.ipynb #f8ff20d5
 def card_results(
     model,  # a `runs.pretrained.Pretrained`
     corpus: str | None = None,  # corpus name or folder (default: that of the training)
@@ -60,7 +60,7 @@ def card_results(
     results = evaluate(method, opened, split, languages, origin)
     return [dict(about=results.about, rows=results.rows)]
 
-
+# %% ../../nbs/11_commands/60_publishing.ipynb #4ddb5184
 def _check_folders(run: str | Path, folder: str | Path | None, push: str | None) -> bool:
     "Whether the run is published already; an error where a folder is missing, is not needed, or cannot be written"
     from dasd_lab.base.foundation import expect, lab_command
@@ -89,7 +89,7 @@ def _check_folders(run: str | Path, folder: str | Path | None, push: str | None)
         writable_folder(Path(folder).parent)
     return published
 
-
+# %% ../../nbs/11_commands/60_publishing.ipynb #df39a955
 @command
 def publish_run(
     run: RunName,  # shipped model or run folder; or a published folder, with --push

@@ -70,7 +70,7 @@ def _reading_run(run: str | Path, language: str | None) -> str | Path:
         print(f"{run} was not taught {english_name(language)}; {chosen} reads it, less well", file=sys.stderr)
     return chosen
 
-
+# %% ../../nbs/11_commands/86_search.ipynb #a63a7b3d
 def _searched(gallery, run, backbone, pictures, corpus, language):  # folder of the gallery, run, ISO 639; or None each
     "The gallery, the run and the language that a search is about"
     from dasd_lab.corpora.languages import language_code
@@ -92,7 +92,7 @@ def _english(corpus, split: str) -> dict[str, str]:
     "English captions by image id"
     return {caption.visual_id: caption.text for caption in corpus.captions(split, "en")}
 
-
+# %% ../../nbs/11_commands/86_search.ipynb #95c49ade
 def _in_memory(run, backbone, pictures, captioner, corpus, split):  # `Gallery`; English captions by image id
     "Images of a folder or of a corpus; where their embeddings are kept, captions alone are encoded, by no image tower"
     from dasd_lab.base.foundation import progress_bar
@@ -113,7 +113,7 @@ def _in_memory(run, backbone, pictures, captioner, corpus, split):  # `Gallery`;
         method = open_method(run)
     return corpus_gallery(method, opened, split, bar), _english(opened, split)
 
-
+# %% ../../nbs/11_commands/86_search.ipynb #5fd199a6
 def _add_translations(gallery, consistent, translator: str, language: str | None) -> None:
     "Search with translations of the query as well"
     from dasd_lab.commands.studies import consistent_method
@@ -137,7 +137,7 @@ def write_page(
         f.write_text(page, encoding="utf-8")
     note(f"written: {path}")
 
-
+# %% ../../nbs/11_commands/86_search.ipynb #fda606f7
 def _say_searched(hits, opened, where: str | Path) -> None:
     "Print what was searched, and as what language the query was read"
     from dasd_lab.corpora.captions import written_as
@@ -151,7 +151,7 @@ def _say_searched(hits, opened, where: str | Path) -> None:
             how = ", though no language of this model is written in these letters; name its language: --language CODE"
     note(f"{len(opened):,} images of {where}; read as {english_name(hits.query.language)}{how}")
 
-
+# %% ../../nbs/11_commands/86_search.ipynb #273e342e
 def _show_hits(hits, english: dict[str, str], as_json: bool) -> None:
     "Print the hits of a search"
     rows = []

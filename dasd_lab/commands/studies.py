@@ -43,7 +43,7 @@ def _planned_backbone(
     choice = dict(open_clip=weights.opens, pretrained=weights.name)
     return None, dict(backbone=choice, source_model=None, finetuning=[])
 
-
+# %% ../../nbs/11_commands/30_studies.ipynb #317987dd
 def show_plan(
     preset: str,  # preset name, or path of a JSON file
     languages: list[str] | None = None,  # ISO 639 codes (default: the preset's)
@@ -80,7 +80,7 @@ def query_translator(
     expect(corpus is not None, "--translator oracle for a new query", "gloss, or a translation engine", only)
     return ReferenceTranslator(corpus, split, origin=origin)
 
-
+# %% ../../nbs/11_commands/30_studies.ipynb #36125340
 def consistent_method(
     method,  # trained method
     combination: str | Path,  # 'mean', or a folder written by `dasd-lab consistency --out`
@@ -122,7 +122,7 @@ def compare_translations(
     compared["CLC-C"] = evaluate(consistent, corpus, split, languages, origin)
     return compared, consistent, curve
 
-
+# %% ../../nbs/11_commands/30_studies.ipynb #51d3e60c
 @command
 def compare_consistency(
     *,

@@ -52,7 +52,7 @@ def _engine_into_english(
     note(f"without translated queries: {reason}")
     return None
 
-
+# %% ../../nbs/11_commands/34_tables.ipynb #dbf34435
 def _methods_on_photographs(
     data,  # an `evaluation.studies.StudyData` of a corpus with fields
     languages: list[str] | None,  # None: those of the preset
@@ -122,7 +122,7 @@ def _ablations(
         print(f"\n{printed.title}, {printed.metric}")
         _show_beside(rows)
 
-
+# %% ../../nbs/11_commands/34_tables.ipynb #a9190e49
 def _show_beside(
     rows: Sequence[dict],  # see `evaluation.papers.cells`
 ) -> None:
@@ -169,7 +169,7 @@ def _needs(main_table) -> str:
         needs.append(name if open_corpus(name).splits else f"{name} (not here)")
     return f"{', '.join(needs)}; or --run, --corpus"
 
-
+# %% ../../nbs/11_commands/34_tables.ipynb #c8d9153c
 def _all_tables() -> list[dict]:
     "Every table and figure: paper, number, what it shows, what it needs, its command"
     from dasd_lab.commands.figures import FIGURES
@@ -209,7 +209,7 @@ def _paper_for(preset: str | None, paper: str | None) -> str:
     expect(paper in (None, method), given, "one method", "Leave one of them out.")
     return method
 
-
+# %% ../../nbs/11_commands/34_tables.ipynb #4d7ed0b0
 def _is_main(table: str, paper: str, run: Sequence[str] | None, reading: str) -> bool:
     "Is a table made of finished runs? Only those can be read as the authors' code does"
     from dasd_lab.base.foundation import expect
@@ -224,7 +224,7 @@ def _is_main(table: str, paper: str, run: Sequence[str] | None, reading: str) ->
     expect(main or reading == "captions", given, "a main table, or --run", "Leave it out.")
     return main
 
-
+# %% ../../nbs/11_commands/34_tables.ipynb #9b175eec
 @command
 def run_paper_table(
     table: Name,  # number in its paper, such as 4 or figure4; methods; list: all tables and figures

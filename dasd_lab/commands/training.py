@@ -88,7 +88,7 @@ def single_language(
     expect(len(languages) == 1, what, "one language for a file of captions", "Name it, such as --languages it.")
     return language_code(languages[0])
 
-
+# %% ../../nbs/11_commands/70_training.ipynb #d304b14b
 def captions_of_run(
     file: str | Path,  # of parallel captions
     language: str,  # of the new captions
@@ -152,7 +152,7 @@ def _captions_backbone(preset: dict[str, Any], backbone: str | Path | None, seed
         return backbone_for(preset, lambda: open_corpus(preset["corpus"]), seed)
     return open_backbone(shipped_run(run_for(preset.get("corpus"))))
 
-
+# %% ../../nbs/11_commands/70_training.ipynb #aceed7b0
 def train_on_captions(
     settings: dict[str, Any],  # see `run_settings`; mean recall selects weights if nothing else is given
     captions: str | Path,  # file of parallel captions
@@ -207,7 +207,7 @@ def _say_origins(
         if language not in origins:
             note(f"{language}: no captions in {about['corpus']}, {about['split']}; left out")
 
-
+# %% ../../nbs/11_commands/70_training.ipynb #c7ddad90
 def _evaluate_captions(method, captions, languages, corpus, json: bool) -> None:
     "Evaluate on the test part of a file of parallel captions"
     from dasd_lab.corpora.own.parallel import parts, read_parallel
@@ -223,7 +223,7 @@ def _evaluate_captions(method, captions, languages, corpus, json: bool) -> None:
             row[name.replace("text_to_image", "found").replace("image_to_text", "back")] = value
     show([row], json)
 
-
+# %% ../../nbs/11_commands/70_training.ipynb #04c2b449
 @command
 def evaluate_run(
     # shipped model (photographs, pictograms) or run folder (default: pictograms; for another corpus, photographs)
@@ -282,7 +282,7 @@ def list_runs(
 
     show([run_row(f) for f in run_folders(folders[0])], json)
 
-
+# %% ../../nbs/11_commands/70_training.ipynb #1c75d317
 def run_row(
     folder: Path,  # of a run
 ) -> dict:  # a row of the list
@@ -318,7 +318,7 @@ def run_row(
             written=datetime.fromtimestamp(folder.stat().st_mtime).isoformat(" ", "minutes"),
         )
 
-
+# %% ../../nbs/11_commands/70_training.ipynb #ff0e02f5
 def compare_runs(
     folders: Sequence[Path],  # of runs
     as_json: bool = False,  # print JSON instead of a table
@@ -365,7 +365,7 @@ def _resumed(folder: Path, options: Mapping[str, Any]):  # a `training.recipes.R
         validate = figures_on(open_corpus(record["corpus"] or record["settings"]["corpus"]), record["languages"])
     return resume(folder, validate, **settings)
 
-
+# %% ../../nbs/11_commands/70_training.ipynb #3c625e61
 def _check_resume(options: Mapping[str, Any]) -> None:
     "Refuse options that a run has in its folder"
     given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value]
@@ -373,7 +373,7 @@ def _check_resume(options: Mapping[str, Any]) -> None:
     step = "Leave them out: the run folder holds these settings."
     expect(not given, f"--resume with {', '.join(given)}", alone, step)
 
-
+# %% ../../nbs/11_commands/70_training.ipynb #20bf27a4
 @contextmanager
 def _stoppable(out: Path) -> Iterator[None]:
     "SIGTERM stops like Ctrl-C, also before the first step; the message of an interruption tells how to resume"
@@ -422,7 +422,7 @@ def _train(given: dict[str, Any], options: Mapping[str, Any], resume: Path | Non
     print(folder)
     return folder
 
-
+# %% ../../nbs/11_commands/70_training.ipynb #a2e2c0d0
 @command
 def train_run(
     # what is trained and how: a preset such as dasd.pictograms (Tab, or a wrong name, lists them), or a JSON file

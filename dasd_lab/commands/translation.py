@@ -43,7 +43,7 @@ def _opened_engine(engine: str, source: str, targets: Sequence[str], **options):
         translator.check(source, target)
     return translator
 
-
+# %% ../../nbs/11_commands/50_translation.ipynb #616df592
 def _print_translation(result, path: Path, replaced: bool) -> None:
     "Print the report of a translation and its file"
     if replaced:
@@ -51,7 +51,7 @@ def _print_translation(result, path: Path, replaced: bool) -> None:
     print(f"{result}\n{result.table().to_string(index=False)}", file=sys.stderr)
     print(path)
 
-
+# %% ../../nbs/11_commands/50_translation.ipynb #76f60bef
 def _translate_file(file: Path, source: str, targets: list[str], engine: dict, out, options) -> None:
     "Translate a file of captions to a file per language"
     from dasd_lab.base.foundation import expect
@@ -70,7 +70,7 @@ def _translate_file(file: Path, source: str, targets: list[str], engine: dict, o
         write_captions([c for c in result.captions if c], path)
         _print_translation(result, path, replaced)
 
-
+# %% ../../nbs/11_commands/50_translation.ipynb #17958548
 def _translate_corpus(corpus, split: str, source: str, targets: list[str], engine: dict, out, options) -> None:
     "Translate a split of a corpus"
     from dasd_lab.corpora.by_machine.splits import split_path, translate_split

@@ -33,7 +33,7 @@ def weights_list(
         rows = [{k: row[k] for k in ("name", "state", "licence", "what")} for row in rows]
     show(rows, json)
 
-
+# %% ../../nbs/11_commands/20_weights.ipynb #3243cbb6
 @command
 def weights_find(
     name: Name,  # a name listed by `dasd-lab weights`
@@ -43,7 +43,7 @@ def weights_find(
 
     print(find_weights(name))
 
-
+# %% ../../nbs/11_commands/20_weights.ipynb #41247364
 def _agrees(offer: str, name: str, yes: bool) -> bool:
     "Show what would be fetched, and ask the person at the terminal"
     from dasd_lab.base.foundation import expect
@@ -56,7 +56,7 @@ def _agrees(offer: str, name: str, yes: bool) -> bool:
     print("Fetch it? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
-
+# %% ../../nbs/11_commands/20_weights.ipynb #d78a962c
 @command
 def weights_get(
     name: Name,  # a name listed by `dasd-lab weights`
@@ -73,7 +73,7 @@ def weights_get(
     else:
         print("not fetched", file=sys.stderr)
 
-
+# %% ../../nbs/11_commands/20_weights.ipynb #2ff710eb
 @command
 def weights_import(
     name: Name,  # a name listed by `dasd-lab weights`
@@ -106,7 +106,7 @@ def import_checkpoint(
         )
     print(out)
 
-
+# %% ../../nbs/11_commands/20_weights.ipynb #a8f9fcb3
 @command
 def export_checkpoint(
     run: Folder,  # run in the official form

@@ -35,7 +35,7 @@ _BLANKS = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
 def _normalise(text: str) -> str:
     return _BLANKS.sub(" ", _INVISIBLE.sub("", unicodedata.normalize("NFC", text))).strip()
 
-
+# %% ../../nbs/01_corpora/1_core/10_captions.ipynb #3476207a
 def is_visible(
     text: object,  # text, or another value of a file
 ) -> bool:
@@ -64,14 +64,14 @@ def _delimiter(path: Path) -> str:  # '' for JSON lines
     expect(suffix in _DELIMITERS, f"the file {path.name}", expected, "Convert it, or rename it if it is one of these.")
     return _DELIMITERS[suffix]
 
-
+# %% ../../nbs/01_corpora/1_core/10_captions.ipynb #752cce98
 def caption_line(
     caption: Caption,  # any caption
 ) -> str:  # including the line end
     "Format a caption as a line of JSON"
     return json.dumps(vars(caption), ensure_ascii=False) + "\n"
 
-
+# %% ../../nbs/01_corpora/1_core/10_captions.ipynb #29f7faa1
 def write_captions(
     captions: Iterable[Caption],  # captions to write
     path: str | Path,  # .jsonl, .csv or .tsv
@@ -95,7 +95,7 @@ def _json_rows(text: str, name: str) -> Iterator[tuple[int, dict]]:
             expect(isinstance(row, dict), f"{name}, line {i}: {line[:40]!r}", "a JSON object", "Write one per line.")
             yield i, row
 
-
+# %% ../../nbs/01_corpora/1_core/10_captions.ipynb #69c60402
 def _table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict]]:
     "Rows of a table with a header"
     rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
@@ -105,7 +105,7 @@ def _table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dic
     except csv.Error as e:
         raise LabError(f"{name}, line {rows.line_num}: {e}", "rows of the same columns", "Correct the line.") from None
 
-
+# %% ../../nbs/01_corpora/1_core/10_captions.ipynb #335cd66b
 def _rows(path: Path) -> Iterator[tuple[int, dict]]:  # line number, row
     "Rows of a caption file"
     delimiter = _delimiter(path)
@@ -130,7 +130,7 @@ def _caption(row: dict, where: str) -> Caption:
         raise LabError(f"{where}: {e.given}", e.expected, e.next_step) from None
     return Caption(**row | dict(text=text, language=language, visual_id=str(row["visual_id"])))
 
-
+# %% ../../nbs/01_corpora/1_core/10_captions.ipynb #e6564c93
 def read_captions(
     path: str | Path,  # .jsonl, .csv or .tsv
     **defaults,  # values of columns that the file lacks
@@ -193,7 +193,7 @@ def _detector(candidates: tuple[str, ...]):
     # among many, lingua's small models read single words as well, in a tenth of the memory and of the time
     return (builder.with_low_accuracy_mode() if len(candidates) > _MANY else builder).build()
 
-
+# %% ../../nbs/01_corpora/1_core/10_captions.ipynb #7a911c2a
 def script_of(
     letter: str,  # one character
 ) -> str:  # such as 'LATIN'; '' for letters without a name, such as those of Tangut

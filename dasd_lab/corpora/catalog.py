@@ -57,7 +57,7 @@ def register_corpus(
 
     return decorate
 
-
+# %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #58a0cb2c
 def built_in(
     role: str,  # captioner | translator
 ) -> Callable:
@@ -70,7 +70,7 @@ def import_published() -> None:
     for module in pkgutil.iter_modules(importlib.import_module(_PUBLISHED).__path__, f"{_PUBLISHED}."):
         importlib.import_module(module.name)
 
-
+# %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #e66c2b46
 def list_corpora() -> list[str]:
     "Names that `load_corpus` accepts"
     import_published()
@@ -84,7 +84,7 @@ def texts_checksum(
     text = "\n".join(caption.text for caption in captions)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
-
+# %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #a7074114
 def translated(
     caption: Caption,  # the source caption
     text: str,  # its machine translation
@@ -93,7 +93,7 @@ def translated(
     "The machine translation of a caption"
     return Caption(clean_text(text), language, caption.visual_id, "mt", caption.style) if is_visible(text) else None
 
-
+# %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #417601b6
 def read_translations(
     path: Path,  # one line per caption, empty if there is no translation
     captions: Sequence[Caption],  # the N source captions
@@ -129,60 +129,77 @@ class Corpus:
     text_only: bool = False  # are captions trained on without their images?
     described_by: str | None = None  # name or fingerprint of the captioner; None: see `use_descriptions`
 
-    def _captions(self, split: str, language: str) -> list[Caption]:
-        raise NotImplementedError
-
-    def visuals(self, split: str) -> Visuals:
-        raise NotImplementedError
-
-    def facts(self, visual_id: str) -> dict[str, str | tuple[str, ...]]:
-        "Attributes of an image to filter by: name → value or values; empty by default"
-        return {}
-
     def __repr__(self):
         sizes = ", ".join(f"{split} {len(self.visuals(split)):,}" for split in self.splits)
         return f"{self.name}: {sizes}; {' '.join(self.languages)}"
 
-    def with_phrases(self, n: int) -> "Corpus":
-        "The corpus with `n` short captions more per training image; one that has none is returned as it is"
-        return self
+# %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #1c6f9669
+@patch
+def _captions(self: Corpus, split: str, language: str) -> list[Caption]:
+    raise NotImplementedError
 
-    @property
-    def address(self) -> str:
-        "What `corpus_named` opens it by: its name, with its options if it has some"
-        return self.name
 
-    def check(self, split: str, *languages: str) -> None:
-        "Raise an error if the corpus lacks the split or a language"
-        if split not in self.splits:
-            known = f"one of {list(self.splits)}"
-            raise unknown_name(f"{self.name} with the split", split, self.splits, "Choose one.", known)
-        missing = [language for language in languages if language not in self.languages]
-        expect(not missing, f"{self.name} in {missing}", f"languages of {list(self.languages)}", "Choose among them.")
+@patch
+def visuals(self: Corpus, split: str) -> Visuals:
+    raise NotImplementedError
 
-    def picture(
-        self,
-        visual_id: str,  # as in `visuals(split).ids`
-        size: int = 256,  # longer side, in pixels
-    ) -> Image.Image:
-        "An image for display"
-        visuals = next((v for v in map(self.visuals, self.splits) if visual_id in v), None)
-        expect(visuals, f"the visual {visual_id!r}", f"one of {self.name}", "Check the id.")
-        image = visuals[visuals.index_of(visual_id)].picture
-        scale = size / max(image.size)
-        shape = [max(1, round(side * scale)) for side in image.size]
-        return image.resize(shape, Image.Resampling.LANCZOS)
 
-    def picture_files(self, split: str) -> Sequence[Path | None]:
-        "Files of a thousand evenly spaced images of a split, or of all; None: not present"
-        return []
+@patch
+def facts(self: Corpus, visual_id: str) -> dict[str, str | tuple[str, ...]]:
+    "Attributes of an image to filter by: name → value or values; empty by default"
+    return {}
 
-    def pictures_stamp(self, split: str) -> str:
-        "Identifies the images of a split by the sizes of their files; '' if unknown"
-        files = self.picture_files(split)
-        sizes = [path.stat().st_size if path and path.is_file() else None for path in files]
-        stamp = hashlib.sha256(json.dumps(sizes).encode()).hexdigest()[:16]
-        return stamp if files else getattr(self, "checksum", "")
+# %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #2964c370
+@patch
+def with_phrases(self: Corpus, n: int) -> "Corpus":
+    "The corpus with `n` short captions more per training image; one that has none is returned as it is"
+    return self
+
+
+@patch(as_prop=True)
+def address(self: Corpus) -> str:
+    "What `corpus_named` opens it by: its name, with its options if it has some"
+    return self.name
+
+# %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #4c1f895e
+@patch
+def check(self: Corpus, split: str, *languages: str) -> None:
+    "Raise an error if the corpus lacks the split or a language"
+    if split not in self.splits:
+        known = f"one of {list(self.splits)}"
+        raise unknown_name(f"{self.name} with the split", split, self.splits, "Choose one.", known)
+    missing = [language for language in languages if language not in self.languages]
+    expect(not missing, f"{self.name} in {missing}", f"languages of {list(self.languages)}", "Choose among them.")
+
+# %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #7ea5db7a
+@patch
+def picture(
+    self: Corpus,
+    visual_id: str,  # as in `visuals(split).ids`
+    size: int = 256,  # longer side, in pixels
+) -> Image.Image:
+    "An image for display"
+    visuals = next((v for v in map(self.visuals, self.splits) if visual_id in v), None)
+    expect(visuals, f"the visual {visual_id!r}", f"one of {self.name}", "Check the id.")
+    image = visuals[visuals.index_of(visual_id)].picture
+    scale = size / max(image.size)
+    shape = [max(1, round(side * scale)) for side in image.size]
+    return image.resize(shape, Image.Resampling.LANCZOS)
+
+# %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #e89a301a
+@patch
+def picture_files(self: Corpus, split: str) -> Sequence[Path | None]:
+    "Files of a thousand evenly spaced images of a split, or of all; None: not present"
+    return []
+
+
+@patch
+def pictures_stamp(self: Corpus, split: str) -> str:
+    "Identifies the images of a split by the sizes of their files; '' if unknown"
+    files = self.picture_files(split)
+    sizes = [path.stat().st_size if path and path.is_file() else None for path in files]
+    stamp = hashlib.sha256(json.dumps(sizes).encode()).hexdigest()[:16]
+    return stamp if files else getattr(self, "checksum", "")
 
 # %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #3988956d
 @patch(as_prop=True)
@@ -190,7 +207,7 @@ def mt_folder(self: Corpus) -> Path | None:
     "Machine translations, such as train.es.txt"
     return None if self.root is None else Path(self.root) / "mt"
 
-
+# %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #e2840b6a
 @patch
 def translations(
     self: Corpus,
@@ -207,7 +224,7 @@ def translations(
         read[key] = read_translations(path, self.captions(split, self.languages[0], "human"), language)
     return read[key]
 
-
+# %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #2f631779
 @patch
 def source_texts(
     self: Corpus,
@@ -245,7 +262,7 @@ def captions(
     expect(captions, given, f"one of {origins}", "Choose another origin or split.")
     return captions
 
-
+# %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #0c19f508
 def by_visual(
     captions: Sequence[Caption],  # in order
 ) -> dict[str, list[Caption]]:
@@ -255,7 +272,7 @@ def by_visual(
         groups.setdefault(caption.visual_id, []).append(caption)
     return groups
 
-
+# %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #48cca3e0
 @patch
 def aligned(
     self: Corpus,
@@ -280,7 +297,7 @@ def descriptions_folder(self: Corpus) -> Path | None:
     "Folder with one folder per captioner"
     return None if self.root is None else Path(self.root) / "descriptions"
 
-
+# %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #3bef1873
 @patch
 def _descriptions_beside(
     self: Corpus,
@@ -299,7 +316,7 @@ def _descriptions_beside(
     expect(matches or not selected, given, f"one of {known}", next_step)
     return next(iter(matches), None), bool(selected)
 
-
+# %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #6bad4d48
 @patch
 def described(
     self: Corpus,
@@ -332,7 +349,7 @@ def _mllm_captions(
     captions = corpus.all_captions(split, corpus.languages[0]) if corpus.languages else []
     return {c.visual_id: c.text for c in reversed(captions) if c.origin == "mllm"}
 
-
+# %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #2e6a38b4
 @patch
 def descriptions(
     self: Corpus,
@@ -345,7 +362,7 @@ def descriptions(
     texts = _mllm_captions(self, split)
     return [texts.get(visual_id, "") for visual_id in self.visuals(split).ids]
 
-
+# %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #1dae6573
 @patch
 def captioner(
     self: Corpus,
@@ -400,7 +417,7 @@ def _caption_files(
     order = ["train", "validation", "test"]
     return {p.stem: p for p in sorted(files, key=lambda p: order.index(p.stem) if p.stem in order else len(order))}
 
-
+# %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #ef1abe1c
 @register_corpus("folder")
 class FolderCorpus(Corpus):
     "Images in `root/<split>/`, captions in `root/<split>.jsonl` (or .csv, .tsv)"
@@ -450,7 +467,7 @@ def corpus_options(
         options[option.strip()] = dict(true=True, false=False).get(value, int(value) if value.isdecimal() else value)
     return name, options
 
-
+# %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #b8712883
 def check_corpus_name(
     name: str,  # see `corpus_named`
 ) -> None:
@@ -462,7 +479,7 @@ def check_corpus_name(
         expected = f"one of {names}, or a folder {folder} with train/ and train.jsonl"
         raise unknown_name("a corpus", name, names, next_step, expected)
 
-
+# %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #9b800e61
 def corpus_named(
     name: str,  # a registered name, with options if any (see `corpus_options`), or a folder, in the data folder or not
     frames: int = 1,  # per clip, if the corpus has clips; 1: the corpus's default

@@ -39,7 +39,7 @@ def _pyav():
         import av
     return av
 
-
+# %% ../../nbs/01_corpora/1_core/30_clips.ipynb #3c98250d
 @contextmanager
 def _opened(
     source,  # a path, or the bytes of a file
@@ -73,7 +73,7 @@ def frame_times(
             return np.sort(np.array(times, float)) * float(stream.time_base)
         return np.arange(len(times), dtype=float)
 
-
+# %% ../../nbs/01_corpora/1_core/30_clips.ipynb #8b635f55
 def _pixels(frame, max_side: int) -> np.ndarray:  # [H, W, 3] uint8
     "A frame scaled and rotated; phones store upright clips sideways with a rotation"
     scale = min(1, max_side / max(frame.width, frame.height))
@@ -84,7 +84,7 @@ def _pixels(frame, max_side: int) -> np.ndarray:  # [H, W, 3] uint8
         return np.rot90(pixels, frame.rotation // 90)
     return pixels
 
-
+# %% ../../nbs/01_corpora/1_core/30_clips.ipynb #8a1047ed
 def _decoded(source, wanted: Sequence[int] | None, max_side: int) -> tuple[dict[int, np.ndarray], int]:
     "Frames at the wanted indices, and the number of frames decoded up to the last of them; None: count only"
     frames = {}

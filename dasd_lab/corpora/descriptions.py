@@ -46,7 +46,7 @@ class Captioner(Protocol):
         "One description per visual"
         ...
 
-
+# %% ../../nbs/01_corpora/1_core/40_descriptions.ipynb #c1450181
 def fingerprint(
     captioner: Captioner,  # any captioner
 ) -> str:  # 12 hexadecimal digits
@@ -58,7 +58,7 @@ def fingerprint(
 def _pixels_checksum(frames: np.ndarray) -> str:  # 16 hexadecimal digits
     return hashlib.sha256(repr(frames.shape).encode() + np.ascontiguousarray(frames).tobytes()).hexdigest()[:16]
 
-
+# %% ../../nbs/01_corpora/1_core/40_descriptions.ipynb #81728931
 def read_lines(
     path: Path,  # the .jsonl file
 ) -> dict[str, dict]:  # id → row: 'id', 'stamp', 'text', and 'error' if the image could not be read
@@ -75,7 +75,7 @@ def read_lines(
             continue
     return rows
 
-
+# %% ../../nbs/01_corpora/1_core/40_descriptions.ipynb #431bc93f
 def _append(f: BinaryIO, rows: Sequence[dict]) -> None:
     "Append rows and flush them to the disk"
     f.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
@@ -174,7 +174,7 @@ def _pending(
             frames_of_rows.append(frames)
     return unreadable, rows, frames_of_rows
 
-
+# %% ../../nbs/01_corpora/1_core/40_descriptions.ipynb #65c50fbd
 def describe(
     visuals: Visuals,  # N images or clips
     captioner: Captioner,  # describes those without a description
@@ -217,7 +217,7 @@ def captioner_manifest(
         manifest = json.loads((home / "manifest.json").read_text(encoding="utf-8"))
         return manifest if manifest["name"] and isinstance(manifest["parts"], dict) else None
 
-
+# %% ../../nbs/01_corpora/1_core/40_descriptions.ipynb #c22fcb94
 def _write_manifest(
     home: Path, captioner: Captioner, part: str, described: Described | None, pictures: str = ""
 ) -> None:  # `described` is None before the first batch
@@ -246,7 +246,7 @@ def _text_path(folder: Path, visual_id: str) -> Path:
     expect(valid, f"the id {visual_id!r}", "an id that can be a file name", next_step)
     return folder / f"{visual_id}.txt"
 
-
+# %% ../../nbs/01_corpora/1_core/40_descriptions.ipynb #f89aab7c
 def read_texts(
     folder: Path,  # UTF-8 files `<id>.txt`
     ids: Sequence[str],  # N; an id that is an image file name is also tried without its suffix

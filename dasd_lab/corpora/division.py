@@ -61,7 +61,7 @@ def _assign(
         sizes[part] += len(members)
     return part_of
 
-
+# %% ../../nbs/01_corpora/1_core/60_division.ipynb #e1c3dd62
 def divide(
     corpus: Corpus,  # all its splits are pooled
     languages: Sequence[str],  # ISO 639; visuals need captions in all of them

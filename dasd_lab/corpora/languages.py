@@ -31,7 +31,7 @@ def english_name(
     except iso639.LanguageNotFoundError:
         return code
 
-
+# %% ../../nbs/01_corpora/1_core/05_languages.ipynb #08ecbe1b
 @lru_cache(maxsize=256)
 def native_name(
     code: str,  # ISO 639
@@ -94,13 +94,13 @@ def _cldr_names() -> dict[str, str]:
 # languages that `language_code` also takes by their own name; CLDR has a file for each, which takes 15 ms to read
 _ALSO_NATIVE = "ar bn cs da de el es fa fi fr he hi hu id it ja ko nb nl pl pt ro ru sv th tr uk ur vi zh"
 
-
+# %% ../../nbs/01_corpora/1_core/05_languages.ipynb #b4bf192b
 @lru_cache(maxsize=1)
 def _native_names() -> dict[str, str]:
     "Native name in lower case → code, of some widespread languages"
     return {native_name(code).lower(): code for code in _ALSO_NATIVE.split()}
 
-
+# %% ../../nbs/01_corpora/1_core/05_languages.ipynb #796a59c8
 @lru_cache(maxsize=256)
 def _listed(
     name: str,  # a code of three letters, or an English or native name
@@ -118,7 +118,7 @@ def _listed(
         return ""
     return "" if language.part3 in NO_LANGUAGE else language.part1 or language.part3
 
-
+# %% ../../nbs/01_corpora/1_core/05_languages.ipynb #2a6e41d3
 def language_code(
     name: str,  # a code, alias or English name, or the native name of a widespread language
 ) -> str:  # ISO 639-1, or ISO 639-3 for a language without a code of two letters

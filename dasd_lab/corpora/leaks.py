@@ -34,7 +34,7 @@ def picture_hash(
     low = dctn(grey)[:8, :8].ravel()
     return np.packbits(low > np.median(low)).view(">u8")[0].astype(np.uint64)
 
-
+# %% ../../nbs/01_corpora/70_leaks.ipynb #a60de34f
 def alike(
     a: np.ndarray,  # [n] hashes
     b: np.ndarray,  # [m] hashes
@@ -58,7 +58,7 @@ def shared_id(
         return corpus.published_id(visual_id)
     return f"{corpus.root.resolve() if corpus.root else corpus.name}:{visual_id}"
 
-
+# %% ../../nbs/01_corpora/70_leaks.ipynb #129dde23
 def _images(
     corpus: Corpus,  # any
     split: str,  # one of its splits
@@ -90,7 +90,7 @@ def _equal(
         ids.setdefault(value, []).append(visual_id)
     return [(t, visual_id, how, 0) for visual_id, value in evaluation.items() for t in ids.get(value, ())]
 
-
+# %% ../../nbs/01_corpora/70_leaks.ipynb #0edfd449
 def _similar(train: Mapping[str, Any], evaluation: Mapping[str, Any], within: int) -> list[tuple]:
     "Pairs with similar hashes"
     train, evaluation = ({v: h for v, h in side.items() if h is not None} for side in (train, evaluation))
@@ -98,7 +98,7 @@ def _similar(train: Mapping[str, Any], evaluation: Mapping[str, Any], within: in
     train_ids, evaluation_ids = list(train), list(evaluation)
     return [(train_ids[i], evaluation_ids[j], "likeness", int(bits)) for i, j, bits in found]
 
-
+# %% ../../nbs/01_corpora/70_leaks.ipynb #203852b2
 def find_leaks(
     train: Corpus,  # trained on
     evaluation: Corpus,  # evaluated on
@@ -131,14 +131,14 @@ def shared_pictures(
     trained = train.photographs("train")
     return [visual_id for visual_id in evaluation.ids(split) if evaluation.published_id(visual_id) in trained]
 
-
+# %% ../../nbs/01_corpora/70_leaks.ipynb #1de5d665
 def _published(corpus: Corpus | str, split: str) -> PublishedCorpus | None:
     "A corpus with published ids whose split is there"
     if isinstance(corpus, str):
         corpus = corpus_named(corpus) if corpus_options(corpus)[0] in published_corpora() else None
     return corpus if isinstance(corpus, PublishedCorpus) and split in corpus.splits else None
 
-
+# %% ../../nbs/01_corpora/70_leaks.ipynb #a8bc5efd
 def refuse_shared_pictures(
     train: Corpus | str,  # trained on; a corpus or what `corpus_named` takes
     evaluation: Corpus | str,  # evaluated on
@@ -159,7 +159,7 @@ def refuse_shared_pictures(
             f"Train on `{trained.name}:{option}={evaluated.name}`, or evaluate on pictures that were not trained on.",
         )
 
-
+# %% ../../nbs/01_corpora/70_leaks.ipynb #dc88f11e
 def refuse_trained_test_pictures(
     corpora: Sequence[str],  # all that one model is trained on, as `corpus_named` takes them
 ) -> None:

@@ -46,7 +46,7 @@ class FilterSpec:
     factor: float = 1.7  # length ratio relative to the usual one, in characters, with five added to both sides
     sources: int = 4  # different sentences that may have the same translation
 
-
+# %% ../../nbs/01_corpora/1_core/45_quality.ipynb #d12a3d12
 _COLUMNS = "source", "target", "reason", "seen"  # reason: a key of `REASONS`, or '' for a kept pair; seen: evidence
 
 # %% ../../nbs/01_corpora/1_core/45_quality.ipynb #42c7795c
@@ -62,12 +62,12 @@ def plain(
     kept = (c if c.isalnum() or unicodedata.category(c)[0] == "M" else " " for c in text.casefold())
     return " ".join("".join(kept).split())
 
-
+# %% ../../nbs/01_corpora/1_core/45_quality.ipynb #719a0c9f
 def _words(text: str) -> list[str]:
     "Words; in scripts without spaces, characters"
     return _UNSPACED.sub(r" \g<0> ", text).split()
 
-
+# %% ../../nbs/01_corpora/1_core/45_quality.ipynb #85485976
 def copied(
     source: str,  # a sentence
     target: str,  # its translation
@@ -94,7 +94,7 @@ def unspaced(
     "Whether the script has no spaces between words (Chinese, Japanese, Thai, Lao, Khmer)"
     return len(_UNSPACED.findall(text)) > len(_LETTER.findall(text)) / 2
 
-
+# %% ../../nbs/01_corpora/1_core/45_quality.ipynb #898a8f29
 def _repetition(text: str) -> re.Match | None:
     pattern = _REPEATED_CHARACTERS if unspaced(text) else _REPEATED_WORDS
     return pattern.search(plain(text)[:1000])
@@ -117,7 +117,7 @@ def known_language(
     "Whether the language can be recognised"
     return code in {language.iso_code_639_1.name.lower() for language in Language.all()}
 
-
+# %% ../../nbs/01_corpora/1_core/45_quality.ipynb #38690ef6
 def foreign(
     target: str,  # a translation
     language: str,  # of the translation
@@ -149,7 +149,7 @@ def log_ratio(
     "Log of the length ratio in characters, with five added to both sides"
     return math.log((len(target) + 5) / (len(source) + 5))
 
-
+# %% ../../nbs/01_corpora/1_core/45_quality.ipynb #c431b0e6
 def usual_ratio(
     pairs: Sequence[tuple[str, str]],  # (sentence, translation)
 ) -> float | None:  # log of translation by source, characters; None: too few pairs
@@ -162,7 +162,7 @@ def usual_ratio(
     start = min(range(n - half), key=lambda i: ratios[i + half] - ratios[i])
     return statistics.median(ratios[start : start + half + 1])
 
-
+# %% ../../nbs/01_corpora/1_core/45_quality.ipynb #0fca3065
 def odd_length(
     source: str,  # a sentence
     target: str,  # its translation
@@ -215,7 +215,7 @@ def unchecked(
         omitted["length"] = f"{usable} pairs, fewer than {FEWEST_PAIRS}"
     return omitted
 
-
+# %% ../../nbs/01_corpora/1_core/45_quality.ipynb #a3c592f1
 def _checks(pairs: list[tuple[str, str]], target: str, source: str, spec: FilterSpec) -> dict[str, Callable]:
     "Reason → check of a pair, which returns its evidence, or ''"
     usable = [(a, b) for a, b in pairs if b and not copied(a, b, spec.copied)]
@@ -230,7 +230,7 @@ def _checks(pairs: list[tuple[str, str]], target: str, source: str, spec: Filter
         shared=lambda a, b: of_many.get(plain(b), ""),
     )
 
-
+# %% ../../nbs/01_corpora/1_core/45_quality.ipynb #3d332c67
 def judge_translations(
     pairs: Sequence[tuple[str, str | None]],  # N sentences, each with its translation or None
     target: str,  # ISO 639, of the translations
@@ -263,7 +263,7 @@ def drop_table(
     table["share"] = (100 * table.pairs / max(1, len(judged))).round(2)
     return table.assign(example=[examples.get(reason, "") for reason in ("", *REASONS)])
 
-
+# %% ../../nbs/01_corpora/1_core/45_quality.ipynb #0379e216
 def write_dropped(
     judged: pd.DataFrame,  # from `judge_translations`
     path: str | Path,  # .jsonl

@@ -55,6 +55,8 @@ def _open(source: str | Path | bytes, name: str) -> Image.Image:
 
 
 _ORIENTATION = 0x112  # EXIF tag
+
+# %% ../../nbs/01_corpora/1_core/20_visuals.ipynb #5b8d3a51
 _TURNS = dict(  # its values that are not upright
     zip(
         range(2, 9),
@@ -72,7 +74,7 @@ def _upright(image: Image.Image) -> Image.Image:
         turn = _TURNS.get(image.getexif().get(_ORIENTATION))
     return image if turn is None else image.transpose(turn)
 
-
+# %% ../../nbs/01_corpora/1_core/20_visuals.ipynb #cd78748a
 def _as_rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I") or image.mode == "F":  # 16 bits and more: stretch to 0…255
         low, high = image.getextrema()

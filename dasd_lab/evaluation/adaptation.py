@@ -82,7 +82,7 @@ def _language_batches(languages: Sequence[str], size: int) -> Iterator[tuple[str
         for start in range(0, len(indices), size):
             yield language, indices[start : start + size]
 
-
+# %% ../../nbs/07_evaluation/40_adaptation.ipynb #c9506379
 def _hidden_change(trace: Sequence[tuple[Tensor, Tensor]], blocks: Sequence[int]) -> Tensor:
     "Relative change [B, K, L] of each token's hidden state, from pairs of (block output, adapted output)"
     changes = []
@@ -91,7 +91,7 @@ def _hidden_change(trace: Sequence[tuple[Tensor, Tensor]], blocks: Sequence[int]
         changes.append((after - before).norm(dim=-1) / before.norm(dim=-1))
     return torch.stack(changes, 1).float().cpu()
 
-
+# %% ../../nbs/07_evaluation/40_adaptation.ipynb #21ed27dd
 @torch.inference_mode()
 def read_adapters(
     method: AdaptedEncoder,  # trained
@@ -139,7 +139,7 @@ def deviation(
     references = dict(identity=torch.eye(generated.shape[-1]), zero=0.0, mean=mean)
     return generated - references[reference]
 
-
+# %% ../../nbs/07_evaluation/40_adaptation.ipynb #d8648053
 def matrix_norms(
     generated: Tensor,  # [B, K, H, H]
     mean: Tensor | None = None,  # [K, H, H] over many captions
@@ -196,7 +196,7 @@ def _described_triple(pool: list[Caption], describe: Callable, styles: Sequence[
         return first, reworded, None
     return first, reworded, describe(other.visual_id, first.language, first.style, seed=rng.randrange(1000))
 
-
+# %% ../../nbs/07_evaluation/40_adaptation.ipynb #9090a5da
 def _pool_triple(pool: list[Caption], first: Caption) -> Triple:
     "A triple with captions of the pool"
     others = [c for c in pool if c.text != first.text]
@@ -204,7 +204,7 @@ def _pool_triple(pool: list[Caption], first: Caption) -> Triple:
     elsewhere = (c for c in others if c.visual_id != first.visual_id and first.style)
     return first, reworded, next((c for c in elsewhere if c.style == first.style), None)
 
-
+# %% ../../nbs/07_evaluation/40_adaptation.ipynb #00fbf50b
 def draw_comparison(
     pool: Sequence[Caption],  # captions of one language
     describe: Callable | None = None,  # `describe(visual_id, language, style, seed=…)` of the corpus, if it has one
@@ -314,7 +314,7 @@ def switch_offs(
     settings["no adapters"] = tuple(blocks)
     return settings
 
-
+# %% ../../nbs/07_evaluation/40_adaptation.ipynb #1ccfdf70
 def _encoded(method: AdaptedEncoder, captions: Sequence[str], languages: Sequence[str], skip: tuple) -> Tensor:
     "Captions of several languages as embeddings [Q, E], with some adapters switched off"
     rows = [None] * len(captions)
@@ -324,7 +324,7 @@ def _encoded(method: AdaptedEncoder, captions: Sequence[str], languages: Sequenc
             rows[i] = row
     return torch.stack(rows)
 
-
+# %% ../../nbs/07_evaluation/40_adaptation.ipynb #75dd2d3a
 @torch.no_grad()
 def ranks_without(
     method: AdaptedEncoder,  # trained

@@ -28,7 +28,7 @@ def viewable(
     expect(method.by_cosine, given, "a method that compares embeddings by their cosine", next_step)
     return method
 
-
+# %% ../../nbs/07_evaluation/90_benchmarks.ipynb #cc0f3c12
 def one_of(
     method: RetrievalMethod,  # trained
     language: str,  # in any form that `language_code` accepts
@@ -40,7 +40,7 @@ def one_of(
     expect(code in readable, f"the language {language!r}", f"one of {', '.join(dict.fromkeys(readable))}", next_step)
     return code
 
-
+# %% ../../nbs/07_evaluation/90_benchmarks.ipynb #53cab102
 def tidy(
     caption: str,  # as a benchmark has it
 ) -> str:  # normalised; empty if it has no visible characters
@@ -57,7 +57,7 @@ class Captions(list):
     def to(self, device):
         return self
 
-
+# %% ../../nbs/07_evaluation/90_benchmarks.ipynb #abe544ec
 class ClipView(nn.Module):
     "One language of a trained method with the interface of CLIP_benchmark's models"
 
@@ -132,7 +132,7 @@ def embedded(
             features[places] = method.encode_captions([tidy(inputs[i]) for i in places], kind).cpu()
     return features
 
-
+# %% ../../nbs/07_evaluation/90_benchmarks.ipynb #d85c52e9
 def sentence_model(
     method: RetrievalMethod,  # trained
     language: str | None = None,  # of all sentences; None: recognised for each sentence

@@ -62,7 +62,7 @@ class Claim:
         means = [fmean(row[c.name] / s for c, s in zip(both, scale)) if both else math.nan for row in (better, worse)]
         return means[0], means[1]
 
-
+# %% ../../nbs/07_evaluation/87_claims.ipynb #9d842076
 @cache
 def _reproducing(
     paper: str,  # dasd, leccr or smalr
@@ -77,6 +77,8 @@ def _reproducing(
 _WITHOUT = "without that of block {}"
 _LAST = (11, 5, 2)  # last block of towers with 12, 6 and 3; the deepest that was run counts
 _ADAPTED = "all adapters"
+
+# %% ../../nbs/07_evaluation/87_claims.ipynb #2d03c49a
 _MULE = (("SMALR", "every word its own vector (MULE)"),)
 
 
@@ -93,7 +95,7 @@ def _smalr(
         Claim("smalr", table, "SMALR-CLC-C", "SMALR-CLC-A", "learnt weights help: CLC-C > CLC-A"),
     )
 
-
+# %% ../../nbs/07_evaluation/87_claims.ipynb #c9d273d0
 CLAIMS = (
     Claim("dasd", "4", "Dynamic Adapter", "Traditional Adapter", "W^z helps: full > without W^z"),
     Claim("dasd", "5", "f_sr + f_sa", "f_sr", "f_sa helps: both features > f_sr alone"),
@@ -227,7 +229,7 @@ class Runs:
                 return {seed: (better[seed], worse[seed]) for seed in seeds}
         return {}
 
-
+# %% ../../nbs/07_evaluation/87_claims.ipynb #e9793103
 def runs_in(
     path: str | Path,  # results file of `run_table`
     world: str,  # in words
@@ -266,7 +268,7 @@ def _figures(
     found |= dict(better=fmean(better), worse=fmean(worse), difference=mean, verdict=verdict(differences))
     return found | (dict(low=low, high=high) if len(pairs) > 1 else {})
 
-
+# %% ../../nbs/07_evaluation/87_claims.ipynb #82150234
 def claims_table(
     results: Sequence[Runs],  # see `runs_in`
     claims: Sequence[Claim] = CLAIMS,  # tested

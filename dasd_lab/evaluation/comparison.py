@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+from fastcore.basics import patch
 from scipy.stats import binomtest
 from torch import Tensor
 
@@ -46,7 +47,7 @@ def _named_items(items: Sequence) -> dict[str, object]:
         named[key] = {k: v for k, v in item.items() if v != name}
     return named
 
-
+# %% ../../nbs/07_evaluation/50_comparison.ipynb #67706ab2
 def flat(
     nested,  # dicts, lists and plain values
     prefix: str = "",  # name so far
@@ -105,7 +106,7 @@ def _run_settings(manifest: dict, card: dict, preset: dict) -> dict:
         nested["vocab_size"] = preset["vocab_size"]
     return nested
 
-
+# %% ../../nbs/07_evaluation/50_comparison.ipynb #21eb8118
 def read_run(
     folder: str | Path,  # a run, a run in training, or a companion
     name: str | None = None,  # in tables; None: the folder's
@@ -142,7 +143,7 @@ def _is_run(folder: Path) -> bool:
         return True
     return read_json(folder / "manifest.json", optional=True).get("kind") == "method"
 
-
+# %% ../../nbs/07_evaluation/50_comparison.ipynb #18e3ff93
 def run_folders(
     root: str | Path,  # a run, a run with companions, or a folder of runs
 ) -> list[Path]:
@@ -154,7 +155,7 @@ def run_folders(
         return [root] + [f for f in runs if f.name != "method"]
     return runs
 
-
+# %% ../../nbs/07_evaluation/50_comparison.ipynb #c6b4f8df
 def load_record(
     record: RunRecord,  # of a finished run
 ) -> RetrievalMethod:
@@ -177,7 +178,7 @@ def _same(a, b) -> bool:
     "Whether two settings are equal; 1 and 1.0 are, 1 and True are not"
     return a == b and isinstance(a, bool) == isinstance(b, bool)
 
-
+# %% ../../nbs/07_evaluation/50_comparison.ipynb #429d0b25
 def _setting_text(value) -> str:
     if isinstance(value, tuple):
         return ", ".join(map(str, value))
@@ -185,7 +186,7 @@ def _setting_text(value) -> str:
         return f"{value:g}"
     return str(value)
 
-
+# %% ../../nbs/07_evaluation/50_comparison.ipynb #5ccfb2c6
 def differing(
     records: Sequence[RunRecord],  # two or more
 ) -> pd.DataFrame:  # index: dotted name; one column per run, values as text
@@ -240,7 +241,7 @@ def scene_hits(
     queries = [n_captions] * 3 + [np.ones(len(scenes))] * 3
     return np.stack(of_captions + of_images), np.stack(queries)
 
-
+# %% ../../nbs/07_evaluation/50_comparison.ipynb #8bfedd21
 def paired_difference(
     one: tuple[np.ndarray, np.ndarray],  # `scene_hits` of the first run
     other: tuple[np.ndarray, np.ndarray],  # `scene_hits` of the second run, on the same scenes
@@ -274,7 +275,7 @@ def paired_difference(
     found |= dict(metric=metric)
     return pd.Series(found | dict(first_better=n_up, second_better=n_down, n_scenes=n_scenes, p=p), dtype=object)
 
-
+# %% ../../nbs/07_evaluation/50_comparison.ipynb #ea947738
 def holm(
     p: Sequence[float],  # of several tests
 ) -> list[float]:  # corrected
@@ -309,161 +310,180 @@ class MethodComparison:
         self._captions = {}
         self._encoded = {}
 
-    def reads(
-        self,
-        name: str,  # of a method
-    ) -> tuple[str, ...]:
-        "Languages that a method reads and the corpus has, its source language last"
+# %% ../../nbs/07_evaluation/50_comparison.ipynb #4e51167f
+@patch
+def reads(
+    self: MethodComparison,
+    name: str,  # of a method
+) -> tuple[str, ...]:
+    "Languages that a method reads and the corpus has, its source language last"
+    method = self.methods[name]
+    source = getattr(getattr(method, "backbone", None), "source_language", "en")
+    languages = dict.fromkeys((*method.languages, source))
+    return tuple(language for language in languages if language in self.corpus.languages)
+
+# %% ../../nbs/07_evaluation/50_comparison.ipynb #4d8a8c90
+@patch(as_prop=True)
+def languages(self: MethodComparison) -> tuple[str, ...]:
+    "Languages that any of the methods reads"
+    return tuple(dict.fromkeys(language for name in self.methods for language in self.reads(name)))
+
+# %% ../../nbs/07_evaluation/50_comparison.ipynb #c7015c48
+@patch
+def seen(
+    self: MethodComparison,
+    name: str,  # of a method
+) -> dict[str, Tensor]:
+    "Encoded images of the split; the backbone encodes them once for all methods"
+    method = self.methods[name]
+    encoded_method, encoded = self._encoded.get(name, (None, None))
+    if encoded_method is not method:
+        known = self._columns.setdefault(fingerprint(method.backbone), {})
+        columns = split_columns(method, self.corpus, self.split, known)
+        known |= {k: v for k, v in columns.items() if not k.startswith("description_")}
+        encoded = method.encode_visuals(columns)
+        self._encoded[name] = method, encoded
+    return encoded
+
+# %% ../../nbs/07_evaluation/50_comparison.ipynb #2813c89d
+@patch
+def captions(
+    self: MethodComparison,
+    language: str,  # ISO 639
+) -> list[Caption]:
+    "Captions of a language that are evaluated"
+    if language not in self._captions:
+        ids = set(self.visuals.ids[: self.n_pictures])
+        captions = self.corpus.captions(self.split, language, self.origin)
+        self._captions[language] = [c for c in captions if c.visual_id in ids]
+    return self._captions[language]
+
+# %% ../../nbs/07_evaluation/50_comparison.ipynb #bbb1942b
+@patch
+def pending(
+    self: MethodComparison,
+    names: Sequence[str],  # of methods
+    languages: Sequence[str],  # ISO 639
+) -> list[tuple[str, str]]:  # name, language
+    "Evaluations that are not done yet"
+    pairs = []
+    for name in names:
+        readable = [language for language in languages if language in self.reads(name)]
+        pairs += [(name, language) for language in readable if (name, language) not in self._results]
+    return pairs
+
+# %% ../../nbs/07_evaluation/50_comparison.ipynb #43fc911e
+@patch
+@torch.no_grad()
+def measure(
+    self: MethodComparison,
+    name: str,  # of a method
+    language: str,  # ISO 639
+) -> Results:  # of this one language, with ranks
+    "Ranks of one method in one language, computed once"
+    readable = self.reads(name)
+    given = f"{name} in {language!r}"
+    expect(
+        language in readable,
+        given,
+        f"one of {list(readable)}",
+        "Choose a language that it reads and the corpus has.",
+    )
+    if (name, language) not in self._results:
         method = self.methods[name]
-        source = getattr(getattr(method, "backbone", None), "source_language", "en")
-        languages = dict.fromkeys((*method.languages, source))
-        return tuple(language for language in languages if language in self.corpus.languages)
-
-    @property
-    def languages(self) -> tuple[str, ...]:
-        "Languages that any of the methods reads"
-        return tuple(dict.fromkeys(language for name in self.methods for language in self.reads(name)))
-
-    def seen(
-        self,
-        name: str,  # of a method
-    ) -> dict[str, Tensor]:
-        "Encoded images of the split; the backbone encodes them once for all methods"
-        method = self.methods[name]
-        encoded_method, encoded = self._encoded.get(name, (None, None))
-        if encoded_method is not method:
-            known = self._columns.setdefault(fingerprint(method.backbone), {})
-            columns = split_columns(method, self.corpus, self.split, known)
-            known |= {k: v for k, v in columns.items() if not k.startswith("description_")}
-            encoded = method.encode_visuals(columns)
-            self._encoded[name] = method, encoded
-        return encoded
-
-    def captions(
-        self,
-        language: str,  # ISO 639
-    ) -> list[Caption]:
-        "Captions of a language that are evaluated"
-        if language not in self._captions:
-            ids = set(self.visuals.ids[: self.n_pictures])
-            captions = self.corpus.captions(self.split, language, self.origin)
-            self._captions[language] = [c for c in captions if c.visual_id in ids]
-        return self._captions[language]
-
-    def pending(
-        self,
-        names: Sequence[str],  # of methods
-        languages: Sequence[str],  # ISO 639
-    ) -> list[tuple[str, str]]:  # name, language
-        "Evaluations that are not done yet"
-        pairs = []
-        for name in names:
-            readable = [language for language in languages if language in self.reads(name)]
-            pairs += [(name, language) for language in readable if (name, language) not in self._results]
-        return pairs
-
-    @torch.no_grad()
-    def measure(
-        self,
-        name: str,  # of a method
-        language: str,  # ISO 639
-    ) -> Results:  # of this one language, with ranks
-        "Ranks of one method in one language, computed once"
-        readable = self.reads(name)
-        given = f"{name} in {language!r}"
-        expect(
-            language in readable,
-            given,
-            f"one of {list(readable)}",
-            "Choose a language that it reads and the corpus has.",
-        )
-        if (name, language) not in self._results:
-            method = self.methods[name]
-            captions = self.captions(language)
-            with evaluating(method):
-                text = method.encode_captions([c.text for c in captions], language)
-                ranks = rank(method.score, text, self.seen(name), caption_positives(captions, self.visuals.ids))
-            about = dict(method=method.name, split=self.split, n_captions=len(captions))
-            rows = {language: retrieval_figures(ranks)}
-            self._results[name, language] = Results(rows, (language,), about, {language: ranks})
-        return self._results[name, language]
-
-    def table(
-        self,
-        metric: str = "text_to_image_R@1",  # one of `METRICS`
-        names: Sequence[str] | None = None,  # None: all
-        languages: Sequence[str] | None = None,  # None: those evaluated so far
-    ) -> pd.DataFrame:  # one row per language, one column per run; NaN if a run does not read a language
-        "One metric for every run and language"
-        names = list(self.methods if names is None else names)
-        if not languages:
-            evaluated = {language for name, language in self._results if name in names}
-            languages = [language for language in self.languages if language in evaluated]
-        table = pd.DataFrame(index=pd.Index(languages, name="language"), columns=names, dtype=float)
-        for name in names:
-            for language in set(languages) & {*self.reads(name)}:
-                table.loc[language, name] = self.measure(name, language).rows[language][metric]
-        return table
-
-    @torch.no_grad()
-    def best(
-        self,
-        name: str,  # of a method
-        text: str,  # a caption
-        language: str,  # ISO 639
-        k: int = 6,  # number of images
-    ) -> list[tuple[str, float]]:  # id and score, best first
-        "The highest-ranked images of the split for a caption"
-        method = self.methods[name]
-        with evaluating(method):
-            scores = method.score(method.encode_captions([text], language), self.seen(name))[0]
-        values, order = scores.sort(descending=True, stable=True)
-        return [(self.visuals.ids[i], value) for i, value in zip(order[:k].tolist(), values[:k].tolist())]
-
-    def rank_gaps(
-        self,
-        first: str,  # a run
-        second: str,  # another run
-        language: str,  # ISO 639
-    ) -> pd.DataFrame:  # text, visual_id, style, ranks of both (1 is best), gap = second − first
-        "Captions with their ranks in both runs, sorted by the difference, those that favour the first run first"
         captions = self.captions(language)
-        ranks = [self.measure(name, language).ranks[language].text_to_image.numpy() + 1 for name in (first, second)]
-        table = pd.DataFrame(
-            dict(
-                text=[c.text for c in captions],
-                visual_id=[c.visual_id for c in captions],
-                style=[c.style for c in captions],
-                first=ranks[0],
-                second=ranks[1],
-                gap=ranks[1] - ranks[0],
-            )
-        )
-        order = ["gap", "first", "visual_id"]
-        return table.sort_values(order, ascending=[False, True, True], kind="stable", ignore_index=True)
+        with evaluating(method):
+            text = method.encode_captions([c.text for c in captions], language)
+            ranks = rank(method.score, text, self.seen(name), caption_positives(captions, self.visuals.ids))
+        about = dict(method=method.name, split=self.split, n_captions=len(captions))
+        rows = {language: retrieval_figures(ranks)}
+        self._results[name, language] = Results(rows, (language,), about, {language: ranks})
+    return self._results[name, language]
 
-    def differences(
-        self,
-        first: str,  # a run
-        second: str,  # another run
-        languages: Sequence[str] | None = None,  # None: target languages of the first that the second reads too
-        metric: str = "text_to_image_R@1",  # one of the six recalls, or 'mean_recall'
-        n_resamples: int = 1000,  # bootstrap draws of scenes
-    ) -> pd.DataFrame:  # one row per language
-        "Differences of two runs by language, with intervals, corrected p values and a verdict"
-        if languages is None:
-            languages = [language for language in self.reads(first)[:-1] if language in self.reads(second)]
-        rows = []
-        for language in languages:
-            positives = caption_positives(self.captions(language), self.visuals.ids)
-            hits = [scene_hits(self.measure(name, language).ranks[language], positives) for name in (first, second)]
-            rows.append(paired_difference(*hits, metric, n_resamples))
-        table = pd.DataFrame(rows, index=pd.Index(languages, name="language")).infer_objects()
-        table["p_holm"] = holm(table["p"].tolist())
-        significant = (table["p_holm"] < 0.05) & ((table["low"] > 0) | (table["high"] < 0))
-        higher = np.where(table["difference"] > 0, f"{first} higher", f"{second} higher")
-        table["verdict"] = np.where(significant, higher, "not told apart")
-        return table
+# %% ../../nbs/07_evaluation/50_comparison.ipynb #a874fa6a
+@patch
+def table(
+    self: MethodComparison,
+    metric: str = "text_to_image_R@1",  # one of `METRICS`
+    names: Sequence[str] | None = None,  # None: all
+    languages: Sequence[str] | None = None,  # None: those evaluated so far
+) -> pd.DataFrame:  # one row per language, one column per run; NaN if a run does not read a language
+    "One metric for every run and language"
+    names = list(self.methods if names is None else names)
+    if not languages:
+        evaluated = {language for name, language in self._results if name in names}
+        languages = [language for language in self.languages if language in evaluated]
+    table = pd.DataFrame(index=pd.Index(languages, name="language"), columns=names, dtype=float)
+    for name in names:
+        for language in set(languages) & {*self.reads(name)}:
+            table.loc[language, name] = self.measure(name, language).rows[language][metric]
+    return table
+
+# %% ../../nbs/07_evaluation/50_comparison.ipynb #cdb8f66e
+@patch
+@torch.no_grad()
+def best(
+    self: MethodComparison,
+    name: str,  # of a method
+    text: str,  # a caption
+    language: str,  # ISO 639
+    k: int = 6,  # number of images
+) -> list[tuple[str, float]]:  # id and score, best first
+    "The highest-ranked images of the split for a caption"
+    method = self.methods[name]
+    with evaluating(method):
+        scores = method.score(method.encode_captions([text], language), self.seen(name))[0]
+    values, order = scores.sort(descending=True, stable=True)
+    return [(self.visuals.ids[i], value) for i, value in zip(order[:k].tolist(), values[:k].tolist())]
+
+# %% ../../nbs/07_evaluation/50_comparison.ipynb #11323dda
+@patch
+def rank_gaps(
+    self: MethodComparison,
+    first: str,  # a run
+    second: str,  # another run
+    language: str,  # ISO 639
+) -> pd.DataFrame:  # text, visual_id, style, ranks of both (1 is best), gap = second − first
+    "Captions with their ranks in both runs, sorted by the difference, those that favour the first run first"
+    captions = self.captions(language)
+    ranks = [self.measure(name, language).ranks[language].text_to_image.numpy() + 1 for name in (first, second)]
+    table = pd.DataFrame(
+        dict(
+            text=[c.text for c in captions],
+            visual_id=[c.visual_id for c in captions],
+            style=[c.style for c in captions],
+            first=ranks[0],
+            second=ranks[1],
+            gap=ranks[1] - ranks[0],
+        )
+    )
+    order = ["gap", "first", "visual_id"]
+    return table.sort_values(order, ascending=[False, True, True], kind="stable", ignore_index=True)
+
+# %% ../../nbs/07_evaluation/50_comparison.ipynb #21b47a4e
+@patch
+def differences(
+    self: MethodComparison,
+    first: str,  # a run
+    second: str,  # another run
+    languages: Sequence[str] | None = None,  # None: target languages of the first that the second reads too
+    metric: str = "text_to_image_R@1",  # one of the six recalls, or 'mean_recall'
+    n_resamples: int = 1000,  # bootstrap draws of scenes
+) -> pd.DataFrame:  # one row per language
+    "Differences of two runs by language, with intervals, corrected p values and a verdict"
+    if languages is None:
+        languages = [language for language in self.reads(first)[:-1] if language in self.reads(second)]
+    rows = []
+    for language in languages:
+        positives = caption_positives(self.captions(language), self.visuals.ids)
+        hits = [scene_hits(self.measure(name, language).ranks[language], positives) for name in (first, second)]
+        rows.append(paired_difference(*hits, metric, n_resamples))
+    table = pd.DataFrame(rows, index=pd.Index(languages, name="language")).infer_objects()
+    table["p_holm"] = holm(table["p"].tolist())
+    significant = (table["p_holm"] < 0.05) & ((table["low"] > 0) | (table["high"] < 0))
+    higher = np.where(table["difference"] > 0, f"{first} higher", f"{second} higher")
+    table["verdict"] = np.where(significant, higher, "not told apart")
+    return table
 
 # %% ../../nbs/07_evaluation/50_comparison.ipynb #38ab2c8c
 def right_and_wrong(

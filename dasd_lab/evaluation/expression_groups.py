@@ -31,7 +31,7 @@ class GroupedSentences:
     groups: tuple[str, ...]  # n keys of `GROUPS`
     topics: tuple[str, ...]  # n
 
-
+# %% ../../nbs/07_evaluation/77_expression_groups.ipynb #5bc3fc18
 @lru_cache
 def _sentences() -> dict[str, list[dict[str, str]]]:
     "The sentences of `expression_groups.json` by language"
@@ -43,7 +43,7 @@ def expression_group_languages() -> list[str]:
     "Languages of `expression_groups`"
     return list(_sentences())
 
-
+# %% ../../nbs/07_evaluation/77_expression_groups.ipynb #d1b2557c
 def expression_groups(
     language: str,  # one of `expression_group_languages`
 ) -> GroupedSentences:

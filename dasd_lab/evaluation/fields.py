@@ -32,7 +32,7 @@ class FieldTest:
         "Ids of the pictures that have captions in the field"
         return list(dict.fromkeys(caption.visual_id for caption in self.captions))
 
-
+# %% ../../nbs/07_evaluation/82_fields.ipynb #27765138
 def _english_of(
     corpus, split: str, field: str, captions: Sequence[Caption]
 ) -> list[Caption]:  # those that were translated, else as many of a picture as the field has
@@ -47,7 +47,7 @@ def _english_of(
             chosen.append(caption)
     return chosen
 
-
+# %% ../../nbs/07_evaluation/82_fields.ipynb #6451037e
 def field_test(
     corpus,  # with fields of captions, such as `corpora.published.flickr8k.Flickr8k`
     field: str,  # its name
@@ -63,7 +63,7 @@ def field_test(
     )
     return FieldTest(field, corpus.fields[field].language, captions, _english_of(corpus, split, field, captions))
 
-
+# %% ../../nbs/07_evaluation/82_fields.ipynb #16318209
 def usual_fields(
     corpus,  # its fields are chosen from
     languages: Sequence[str],  # ISO 639
@@ -83,7 +83,7 @@ def _rows(visuals: Mapping[str, Tensor], rows: Sequence[int]) -> dict[str, Tenso
     chosen = torch.as_tensor(rows, dtype=torch.long)
     return {name: values[chosen.to(values.device)] for name, values in visuals.items()}
 
-
+# %% ../../nbs/07_evaluation/82_fields.ipynb #2016a08e
 @torch.no_grad()
 def field_figures(
     method: RetrievalMethod,  # encodes and scores

@@ -33,7 +33,7 @@ class HeldOut:
     def __repr__(self):
         return f"{len(self.captions)} captions in {self.language!r}, {len(self.wanted)} {self.to} as targets"
 
-
+# %% ../../nbs/07_evaluation/60_held_out.ipynb #fa4bd0d6
 def held_out(
     pairs: Sequence[Pair],  # held out, see `corpora.own.parallel.parts`
     language: str,  # of the captions
@@ -50,7 +50,7 @@ def held_out(
     columns = dict(image_features=backbone.encode_source(sentences))
     return HeldOut(language, captions, positives, sentences, "English sentences", None, columns)
 
-
+# %% ../../nbs/07_evaluation/60_held_out.ipynb #f0466ac4
 def _image_targets(captions: list[str], language: str, places: list[int], corpus: Corpus) -> HeldOut:
     "Captions with training images of the corpus as targets"
     distinct, positives = _distinct(places)
@@ -62,14 +62,14 @@ def _image_targets(captions: list[str], language: str, places: list[int], corpus
 
     return HeldOut(language, captions, positives, [visuals[i] for i in distinct], "pictures", descriptions)
 
-
+# %% ../../nbs/07_evaluation/60_held_out.ipynb #d071941d
 def _distinct(targets: Sequence) -> tuple[list, list[int]]:
     "Distinct targets, and the index of each target among them"
     distinct = list(dict.fromkeys(targets))
     index = {target: i for i, target in enumerate(distinct)}
     return distinct, [index[target] for target in targets]
 
-
+# %% ../../nbs/07_evaluation/60_held_out.ipynb #cb48b541
 def held_out_figures(
     method: RetrievalMethod,  # trained or in training
     held: HeldOut,  # not used in training

@@ -58,7 +58,7 @@ class Needs:
     table: int  # numbers in precomputed word vectors at test time, not parameters
     frozen_text: int | None  # parameters of the frozen text tower that encodes captions; None: unknown
 
-
+# %% ../../nbs/07_evaluation/70_languages.ipynb #425db0e5
 def _text_parameters(backbone: Backbone) -> dict[str, int]:
     "Name and size of the parameters that a source caption's embedding depends on"
     ids, end_index = backbone.tokens(["A dog."])
@@ -73,7 +73,7 @@ def _text_parameters(backbone: Backbone) -> dict[str, int]:
             p.requires_grad_(requires_grad[name])
             p.grad = None
 
-
+# %% ../../nbs/07_evaluation/70_languages.ipynb #6dc345b3
 def frozen_text(
     method: RetrievalMethod,  # with its backbone and tokenizer
 ) -> int:

@@ -31,7 +31,7 @@ class MainRow:
     presets: Mapping[str, tuple[str, ...]]  # preset that is trained → evaluated corpora
     trained_on: str = ""  # corpus instead of the preset's
 
-
+# %% ../../nbs/07_evaluation/81_main_tables.ipynb #677f481c
 @dataclass(frozen=True)
 class MainTable:
     "A comparison on published corpora"
@@ -45,6 +45,8 @@ _FINETUNED = {
     "dasd.multi30k_finetune_paper": ("multi30k_both",),
     "dasd.mscoco_finetune_paper": _COCO,
 }
+
+# %% ../../nbs/07_evaluation/81_main_tables.ipynb #12a915da
 _FINETUNED_CC = {
     "dasd.multi30k_finetune_cc300k_paper": ("multi30k_both",),
     "dasd.mscoco_finetune_cc300k_paper": _COCO,
@@ -117,7 +119,7 @@ class TableRun:
         own = row.trained_on or (load_preset(self.preset)["corpus"] if self.preset in row.presets else "")
         return self.preset in row.presets and self.trained_on.partition(":")[0] == own.partition(":")[0]
 
-
+# %% ../../nbs/07_evaluation/81_main_tables.ipynb #1ced6946
 def table_run(
     run: str | Path,  # folder, or name of a shipped run
 ) -> TableRun:
@@ -145,7 +147,7 @@ def what_is_missing(
         return f"no captions in {language} in the split {split} of {corpus.name}"
     return ""
 
-
+# %% ../../nbs/07_evaluation/81_main_tables.ipynb #16185855
 def measure(
     method: RetrievalMethod,  # trained
     corpus: Corpus,  # evaluated
@@ -212,7 +214,7 @@ def _run_figures(
         notes |= found.notes
     return Reproduced(run.name, "", values, notes)
 
-
+# %% ../../nbs/07_evaluation/81_main_tables.ipynb #47958816
 def _row_figures(
     row: MainRow,  # of a table
     runs: Sequence[TableRun],  # of this row
@@ -233,7 +235,7 @@ def _row_figures(
     means = pd.DataFrame([part.values for part in parts]).mean().to_dict()
     return Reproduced(row.paper, row.paper, means, {name: note for name, note in notes.items() if name not in means})
 
-
+# %% ../../nbs/07_evaluation/81_main_tables.ipynb #9fd22447
 def main_figures(
     printed: PaperTable,  # of the paper, see `table_on`
     rows: Sequence[MainRow],  # of ours; on another corpus than the paper's, none

@@ -42,7 +42,7 @@ def feature_names(
         return DISENTANGLED
     return ("target_features",)
 
-
+# %% ../../nbs/07_evaluation/30_maps.ipynb #0744e1c1
 def _features_of(method: RetrievalMethod, texts: list[str], language: str) -> dict[str, Tensor]:
     "Features of captions of one language, by the names of `feature_names`"
     if not hasattr(method, "disentangler"):
@@ -130,12 +130,12 @@ def load_umap() -> type:
             break
     return u.UMAP
 
-
+# %% ../../nbs/07_evaluation/30_maps.ipynb #c60a3807
 def _start(x: np.ndarray) -> str:
     "Where the points of a map start: components, which need features that vary"
     return "pca" if np.ptp(x, axis=0).any() else "random"
 
-
+# %% ../../nbs/07_evaluation/30_maps.ipynb #680d92c9
 def _umap_points(x: np.ndarray, spec: MapSpec) -> np.ndarray:
     from sklearn.neighbors import NearestNeighbors
 
@@ -152,7 +152,7 @@ def _umap_points(x: np.ndarray, spec: MapSpec) -> np.ndarray:
     )
     return reducer.fit_transform(x)
 
-
+# %% ../../nbs/07_evaluation/30_maps.ipynb #929e112a
 def _tsne_points(x: np.ndarray, spec: MapSpec) -> np.ndarray:
     from sklearn.manifold import TSNE
 
@@ -234,7 +234,7 @@ class ClusterSpec:
     dimensions: int = 10  # HDBSCAN: number of principal components
     seed: int = 0  # of k-means
 
-
+# %% ../../nbs/07_evaluation/30_maps.ipynb #3e3f4545
 def _kmeans(x: np.ndarray, spec: ClusterSpec) -> np.ndarray:
     from sklearn.cluster import KMeans
 
@@ -247,7 +247,7 @@ def _kmeans(x: np.ndarray, spec: ClusterSpec) -> np.ndarray:
     )
     return KMeans(spec.n_clusters, n_init=5, random_state=spec.seed).fit_predict(x)
 
-
+# %% ../../nbs/07_evaluation/30_maps.ipynb #0b25345f
 def _hdbscan(x: np.ndarray, spec: ClusterSpec) -> np.ndarray:
     from sklearn.cluster import HDBSCAN
     from sklearn.decomposition import PCA
@@ -260,7 +260,7 @@ def _hdbscan(x: np.ndarray, spec: ClusterSpec) -> np.ndarray:
         x = PCA(min(spec.dimensions, n), random_state=spec.seed, svd_solver=solver).fit_transform(x)
     return HDBSCAN(min_cluster_size=size, min_samples=min(5, size), copy=True).fit_predict(x)
 
-
+# %% ../../nbs/07_evaluation/30_maps.ipynb #aad49eac
 _CLUSTERINGS = dict(kmeans=_kmeans, hdbscan=_hdbscan)
 
 
@@ -322,7 +322,7 @@ def _cluster_values(clusters: np.ndarray, cells: Sequence) -> list[tuple[object,
         pairs += [(value, int(cluster)) for value in values if value]
     return pairs
 
-
+# %% ../../nbs/07_evaluation/30_maps.ipynb #f76e5823
 def marks(
     clusters: np.ndarray,  # [n]
     facts: Mapping[str, Sequence],  # name → n values, or tuples of values
@@ -400,7 +400,7 @@ def label_agreement(
         figures[f"{name}_high"] = float(np.quantile(by_chance, 0.95))
     return pd.Series(figures)
 
-
+# %% ../../nbs/07_evaluation/30_maps.ipynb #bbd90376
 def agreement_table(
     clusters: Mapping[str, Sequence],  # feature → [n]
     labels: Mapping[str, Sequence],  # label → [n]

@@ -18,6 +18,7 @@ from statistics import median
 from typing import Any
 
 import pandas as pd
+from fastcore.basics import patch
 
 from ..backbone.text_towers import precision_used
 from ..base.contracts import RetrievalMethod
@@ -54,7 +55,7 @@ def method_run(
     settings = json.dumps(preset, sort_keys=True) if preset else ""
     return dict(method=method, languages=list(languages), seed=seed, settings=settings)
 
-
+# %% ../../nbs/07_evaluation/85_methods.ipynb #6f41197c
 def planned_runs(
     world: str,  # as presets are named, such as photographs
     languages: Sequence[str],  # ISO 639
@@ -105,68 +106,78 @@ class MethodRuns:
     fields: Sequence[str]  # evaluated
     engine: Translator | None = None  # of translated queries; None: they are left out
 
-    def captions(
-        self,
-        name: str,  # of a field
-    ) -> list[str]:
-        "Captions of a field in the evaluated split"
-        return [caption.text for caption in field_test(self.data.corpus, name, self.data.split).captions]
+# %% ../../nbs/07_evaluation/85_methods.ipynb #97d054db
+@patch
+def captions(
+    self: MethodRuns,
+    name: str,  # of a field
+) -> list[str]:
+    "Captions of a field in the evaluated split"
+    return [caption.text for caption in field_test(self.data.corpus, name, self.data.split).captions]
 
-    def read_by_engine(
-        self,
-        languages: Sequence[str],  # ISO 639
-    ) -> list[str]:
-        "Languages that the engine translates from"
-        source = self.data.backbone.source_language
-        return [language for language in languages if self.engine and self.engine.supports(language, source)]
+# %% ../../nbs/07_evaluation/85_methods.ipynb #f457104c
+@patch
+def read_by_engine(
+    self: MethodRuns,
+    languages: Sequence[str],  # ISO 639
+) -> list[str]:
+    "Languages that the engine translates from"
+    source = self.data.backbone.source_language
+    return [language for language in languages if self.engine and self.engine.supports(language, source)]
 
-    def english(self, captions: Sequence[str], language: str) -> list[str]:
-        "Captions in translation; those that the engine fails on as they are"
-        found = self.engine.translate(list(captions), language, self.data.backbone.source_language)
-        return [str(e) if e is not None and e is not FAILED else c for c, e in zip(captions, found)]
 
-    def translated(
-        self,
-        languages: Sequence[str],  # ISO 639
-    ) -> TranslatedQueries:
-        "Translated queries in the languages that the engine reads; captions of the fields are translated at once"
-        languages = self.read_by_engine(languages)
-        known: dict[tuple[str, str], str] = {}
-        for name in self.fields:
-            language = self.data.corpus.fields[name].language
-            if language in languages:
-                captions = list(dict.fromkeys(self.captions(name)))
-                known |= zip(((caption, language) for caption in captions), self.english(captions, language))
-        return TranslatedQueries(self.data.backbone, languages, lambda text, language: known[text, language])
+@patch
+def english(self: MethodRuns, captions: Sequence[str], language: str) -> list[str]:
+    "Captions in translation; those that the engine fails on as they are"
+    found = self.engine.translate(list(captions), language, self.data.backbone.source_language)
+    return [str(e) if e is not None and e is not FAILED else c for c, e in zip(captions, found)]
 
-    def measure(
-        self,
-        method: str,  # see `method_run`, also of the others
-        languages: Sequence[str],
-        seed: int,
-        settings: str,
-    ) -> dict:
-        "Train a method if it is to be, evaluate it on every field, and time its queries, translation included"
-        data = self.data
-        if method == TRANSLATED:
-            made, cpu_s = self.translated(languages), 0.0
-            timed = TranslatedQueries(data.backbone, made.languages, lambda text, code: self.english([text], code)[0])
-        else:
-            preset = json.loads(settings) if settings else dict(method=method)
-            made, cpu_s = data.method(preset, languages, seed)
-            timed = made
-        language = made.languages[0]
-        field = next(name for name in self.fields if data.corpus.fields[name].language == language)
-        about = dict(
-            versions={name: version(name) for name in VERSIONS},
-            precision=precision_used(data.backbone.device, data.precision),
-            parameters=own_parameters(made),
-            cpu_s=cpu_s,
-            query_ms=round(query_ms(timed, self.captions(field)[:TIMED], language), 2),
-        )
-        if method == TRANSLATED:
-            about["engine"] = {c: self.engine.edition(c, data.backbone.source_language) for c in made.languages}
-        return about | dict(fields=field_figures(made, data.corpus, self.fields, data.split, data.columns(made)))
+# %% ../../nbs/07_evaluation/85_methods.ipynb #e84a0d23
+@patch
+def translated(
+    self: MethodRuns,
+    languages: Sequence[str],  # ISO 639
+) -> TranslatedQueries:
+    "Translated queries in the languages that the engine reads; captions of the fields are translated at once"
+    languages = self.read_by_engine(languages)
+    known: dict[tuple[str, str], str] = {}
+    for name in self.fields:
+        language = self.data.corpus.fields[name].language
+        if language in languages:
+            captions = list(dict.fromkeys(self.captions(name)))
+            known |= zip(((caption, language) for caption in captions), self.english(captions, language))
+    return TranslatedQueries(self.data.backbone, languages, lambda text, language: known[text, language])
+
+# %% ../../nbs/07_evaluation/85_methods.ipynb #5b50ae4d
+@patch
+def measure(
+    self: MethodRuns,
+    method: str,  # see `method_run`, also of the others
+    languages: Sequence[str],
+    seed: int,
+    settings: str,
+) -> dict:
+    "Train a method if it is to be, evaluate it on every field, and time its queries, translation included"
+    data = self.data
+    if method == TRANSLATED:
+        made, cpu_s = self.translated(languages), 0.0
+        timed = TranslatedQueries(data.backbone, made.languages, lambda text, code: self.english([text], code)[0])
+    else:
+        preset = json.loads(settings) if settings else dict(method=method)
+        made, cpu_s = data.method(preset, languages, seed)
+        timed = made
+    language = made.languages[0]
+    field = next(name for name in self.fields if data.corpus.fields[name].language == language)
+    about = dict(
+        versions={name: version(name) for name in VERSIONS},
+        precision=precision_used(data.backbone.device, data.precision),
+        parameters=own_parameters(made),
+        cpu_s=cpu_s,
+        query_ms=round(query_ms(timed, self.captions(field)[:TIMED], language), 2),
+    )
+    if method == TRANSLATED:
+        about["engine"] = {c: self.engine.edition(c, data.backbone.source_language) for c in made.languages}
+    return about | dict(fields=field_figures(made, data.corpus, self.fields, data.split, data.columns(made)))
 
 # %% ../../nbs/07_evaluation/85_methods.ipynb #b2da8d80
 def _same_settings(runs: Sequence[dict], out: str | Path) -> None:
@@ -177,14 +188,14 @@ def _same_settings(runs: Sequence[dict], out: str | Path) -> None:
         given = f"{out} holds runs of {row['method']} for {', '.join(row['languages'])} with other settings"
         expect(same, given, "the same for all seeds", "Give another file, or remove those lines.")
 
-
+# %% ../../nbs/07_evaluation/85_methods.ipynb #92ec2500
 def _shares(line: dict) -> str:
     "What a run found"
     shares = ", ".join(f"{field} {100 * figures['share']:.1f} %" for field, figures in line["fields"].items())
     about = f"{line['method']} for {', '.join(line['languages'])}, seed {line['seed']}"
     return f"{about}: share of the English mean recall: {shares}"
 
-
+# %% ../../nbs/07_evaluation/85_methods.ipynb #bba91422
 def run_methods(
     runs: Sequence[dict],  # see `planned_runs`
     given: MethodRuns,  # what they share
@@ -213,7 +224,7 @@ def _by_field(rows: Sequence[dict]) -> pd.DataFrame:
             lines.append(row | figures | dict(field=name, trained_for=trained_for))
     return pd.DataFrame(lines)
 
-
+# %% ../../nbs/07_evaluation/85_methods.ipynb #fe7eaade
 def methods_table(
     rows: Sequence[dict],  # lines of a results file
 ) -> pd.DataFrame:  # columns method, trained_for, field …; in the order of the file
@@ -235,7 +246,7 @@ def methods_table(
         table.append(bound | dict(mean_recall=100 * first["english_mean_recall"], pictures=first["pictures"]))
     return pd.DataFrame(table)
 
-
+# %% ../../nbs/07_evaluation/85_methods.ipynb #7f62436c
 def wide_table(
     table: pd.DataFrame,  # from `methods_table`
     figure: str = "share",  # a column

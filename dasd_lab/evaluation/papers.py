@@ -29,7 +29,7 @@ class PaperColumn:
     of: tuple[str, ...] = ()  # columns of which this is the sum, or the mean
     mean: bool = False  # the mean instead of the sum
 
-
+# %% ../../nbs/07_evaluation/78_papers.ipynb #660cc7e4
 @dataclass(frozen=True)
 class PaperRow:
     "A row of a paper's table"
@@ -43,7 +43,7 @@ class PaperRow:
         "Label and setting"
         return ", ".join(part for part in (self.label, self.setting) if part)
 
-
+# %% ../../nbs/07_evaluation/78_papers.ipynb #0446fd59
 @dataclass(frozen=True)
 class PaperTable:
     "A table of a paper, or a plot, of which only the labels may be known"
@@ -121,7 +121,7 @@ class Reproduced:
     values: Mapping[str, float] = field(default_factory=dict)  # name of a column → value in %
     notes: Mapping[str, str] = field(default_factory=dict)  # name of a column → why there is no value
 
-
+# %% ../../nbs/07_evaluation/78_papers.ipynb #9bdb10b0
 def in_percent(
     figure: str,  # a metric
     value: float,  # as `retrieval.evaluate` returns it
@@ -129,7 +129,7 @@ def in_percent(
     "A recall in %, as papers print it"
     return value if figure == "sum_recall" else 100 * value
 
-
+# %% ../../nbs/07_evaluation/78_papers.ipynb #1cfec813
 def _value(column: PaperColumn, values: Mapping[str, float | None]) -> float:
     "The value of a column; a sum or mean that was not printed is computed; NaN where neither is possible"
     own = values.get(column.name)
@@ -138,7 +138,7 @@ def _value(column: PaperColumn, values: Mapping[str, float | None]) -> float:
         own = math.fsum(parts) / (len(parts) if column.mean else 1)
     return math.nan if own is None else own
 
-
+# %% ../../nbs/07_evaluation/78_papers.ipynb #b45cd4bb
 def cells(
     table: PaperTable,  # of a paper
     rows: Sequence[Reproduced],  # ours

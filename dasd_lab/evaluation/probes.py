@@ -50,7 +50,7 @@ def feature_array(
     )
     return matrix
 
-
+# %% ../../nbs/07_evaluation/20_probes.ipynb #6976ae48
 def unit_rows(
     matrix: np.ndarray,  # [n, D]
 ) -> np.ndarray:  # [n, D]
@@ -241,7 +241,7 @@ def _pair_kinds(style: np.ndarray, content: np.ndarray) -> dict[str, np.ndarray]
         "other content": pair & ~same_content & ~same_style,
     }
 
-
+# %% ../../nbs/07_evaluation/20_probes.ipynb #b6f64ac8
 def adapter_spread(
     generated,  # [n, K, H, H] one matrix per caption and block
     style: Sequence,  # [n]

@@ -152,7 +152,7 @@ def rank(
         text_to_image += ahead.sum(1)
     return Ranks(text_to_image.cpu(), torch.cat(image_to_text).cpu())
 
-
+# %% ../../nbs/07_evaluation/10_retrieval.ipynb #e3d01082
 def _positives_in(part: slice, positives: Tensor) -> tuple[Tensor, Tensor]:
     "Captions whose image is in a slice, and the image's column there"
     rows = ((positives >= part.start) & (positives < part.stop)).nonzero()[:, 0]
@@ -195,7 +195,7 @@ def shown_value(
         value = 100 * value
     return f"{value:.1f}"
 
-
+# %% ../../nbs/07_evaluation/10_retrieval.ipynb #340dc7fd
 def markdown_table(
     rows: Mapping[str, Mapping[str, float]],  # language → metric → value
     metrics: Sequence[str],  # columns
@@ -281,7 +281,7 @@ def split_columns(
         descriptions = corpus.descriptions(split)
     return method.visual_columns(corpus.visuals(split), descriptions, known)
 
-
+# %% ../../nbs/07_evaluation/10_retrieval.ipynb #37cf8fec
 def image_columns(
     image_features: Tensor | Mapping[str, Tensor] | None,  # [N, E], or `visual_columns` of the images
 ) -> Mapping[str, Tensor] | None:  # for the `known` of `split_columns`
@@ -290,7 +290,7 @@ def image_columns(
         return image_features
     return dict(image_features=torch.as_tensor(image_features))
 
-
+# %% ../../nbs/07_evaluation/10_retrieval.ipynb #f4995cbb
 def _checked_features(features: Tensor, n_visuals: int, split: str) -> None:
     "Raise an error unless there is one finite row of features per visual"
     expect(
@@ -307,7 +307,7 @@ def _checked_features(features: Tensor, n_visuals: int, split: str) -> None:
         "Some images could not be read when the features were computed: evaluate on the corpus without them.",
     )
 
-
+# %% ../../nbs/07_evaluation/10_retrieval.ipynb #fce3407a
 def _split_captions(corpus, split: str, language: str, origin: str | None) -> list[Caption]:
     "Captions of a split in one language; an error if there are none"
     captions = corpus.captions(split, language, origin)
@@ -320,7 +320,7 @@ def _split_captions(corpus, split: str, language: str, origin: str | None) -> li
         )
     return captions
 
-
+# %% ../../nbs/07_evaluation/10_retrieval.ipynb #5a1bec08
 def available_origin(
     corpus,  # has `all_captions(split, language)`
     split: str,  # of it
@@ -330,14 +330,14 @@ def available_origin(
     origins = {caption.origin for caption in corpus.all_captions(split, language)}
     return next((origin for origin in get_args(Origin) if origin in origins), "human")
 
-
+# %% ../../nbs/07_evaluation/10_retrieval.ipynb #9779629b
 def _origins(corpus, split: str, languages: Sequence[str], origin: str | None) -> dict[str, str | None]:
     "Origin of the captions that each language is evaluated on"
     if origin == "available":
         return {language: available_origin(corpus, split, language) for language in languages}
     return dict.fromkeys(languages, origin)
 
-
+# %% ../../nbs/07_evaluation/10_retrieval.ipynb #df6a9386
 def common_languages(
     method: RetrievalMethod,  # any
     corpus,  # has `languages`
@@ -357,14 +357,14 @@ def common_languages(
         return [language for language in languages if corpus.all_captions(split, language)] or languages
     return languages
 
-
+# %% ../../nbs/07_evaluation/10_retrieval.ipynb #4e03231b
 def _untrained_visuals(method: RetrievalMethod, corpus, split: str) -> Visuals:
     "Images of a split; an error if the method was trained on some of them as part of another corpus"
     for trained in method.seen_corpora:
         refuse_shared_pictures(trained, corpus, split)
     return corpus.visuals(split)
 
-
+# %% ../../nbs/07_evaluation/10_retrieval.ipynb #44244b62
 def _mean_over_folds(corpus, split: str, image_features, evaluated: Callable[[str], Results]) -> Results:
     "Each metric averaged over folds; images and captions are counted in all of them"
     expect(
@@ -387,12 +387,12 @@ def _mean_over_folds(corpus, split: str, image_features, evaluated: Callable[[st
     )
     return Results(rows, first.targets, about)
 
-
+# %% ../../nbs/07_evaluation/10_retrieval.ipynb #5f1d98a0
 def _own_descriptions(method: RetrievalMethod) -> dict:
     "The describer of a method, in place of a corpus's descriptions"
     return dict(captioner=method.describer.name) if method.describer else {}
 
-
+# %% ../../nbs/07_evaluation/10_retrieval.ipynb #74a49179
 @torch.no_grad()
 def evaluate(
     method: RetrievalMethod,  # encodes and scores

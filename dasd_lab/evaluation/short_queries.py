@@ -49,7 +49,7 @@ def photograph_languages() -> list[str]:
     "Languages of the queries about photographs"
     return list(_photograph_queries()["noun"][0]["queries"])
 
-
+# %% ../../nbs/07_evaluation/75_short_queries.ipynb #4dd765c0
 def named_in(
     captions: Sequence[str],  # of one image, in English
     kind: str,  # one of `KINDS`
@@ -63,7 +63,7 @@ def named_in(
         return any(all(_found(pattern, [caption]) for pattern in patterns) for caption in captions)
     return all(_found(pattern, captions) for pattern in patterns)
 
-
+# %% ../../nbs/07_evaluation/75_short_queries.ipynb #729e1efd
 def _found(pattern: str, captions: Sequence[str]) -> bool:
     "Whether a caption contains a pattern, in any case"
     return any(re.search(pattern, caption, re.IGNORECASE) for caption in captions)
@@ -76,7 +76,7 @@ def _has_words(text: str, captions: Sequence[str]) -> bool:
         words = rf"\b{words}\b"  # of a language that writes spaces
     return _found(words, captions)
 
-
+# %% ../../nbs/07_evaluation/75_short_queries.ipynb #b34b0cd9
 def _texts_by_image(corpus: Corpus, split: str, language: str) -> dict[str, list[str]]:
     "Captions of people in one language by image; empty if there are none"
     if language not in corpus.languages:
@@ -87,7 +87,7 @@ def _texts_by_image(corpus: Corpus, split: str, language: str) -> dict[str, list
             texts.setdefault(caption.visual_id, []).append(caption.text)
     return texts
 
-
+# %% ../../nbs/07_evaluation/75_short_queries.ipynb #6ce14e79
 def photograph_queries(
     corpus: Corpus,  # with English captions that people wrote
     split: str,  # of the corpus
@@ -135,7 +135,7 @@ class ShortQueryFigures:
     def _repr_markdown_(self) -> str:
         return self.to_markdown()
 
-
+# %% ../../nbs/07_evaluation/75_short_queries.ipynb #edfbce01
 def queries_about(
     corpus: Corpus,  # scenes, or captions by people
     split: str,  # of the corpus
@@ -147,7 +147,7 @@ def queries_about(
         return [ShortQuery(text, language, kind, frozenset(ids)) for text, kind, ids in named]
     return photograph_queries(corpus, split, language)
 
-
+# %% ../../nbs/07_evaluation/75_short_queries.ipynb #1ac676a4
 def first_images(
     method: RetrievalMethod,  # encodes and scores
     texts: Sequence[str],  # queries in one language
@@ -159,14 +159,14 @@ def first_images(
     parts = gallery_slices(len(visuals["features"]), 1024)
     return torch.cat([slice_scores(method.score, features, visuals, part) for part in parts], 1).argmax(1).tolist()
 
-
+# %% ../../nbs/07_evaluation/75_short_queries.ipynb #79c0bacd
 def _read_as(method: RetrievalMethod, query: ShortQuery, recognised: bool) -> str:
     "The language that a query is read in"
     if not recognised:
         return query.language
     return recognise_language(query.text, identifiable((*method.languages, "en")))[0]
 
-
+# %% ../../nbs/07_evaluation/75_short_queries.ipynb #164844f0
 @torch.no_grad()
 def short_queries(
     method: RetrievalMethod,  # encodes and scores

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fastcore.basics import patch
 from torch import Tensor
 
 from ..backbone.features import frozen_features, store_in
@@ -94,67 +95,75 @@ class StudyData:
     training: dict[tuple, TrainingData] = field(default_factory=dict, init=False)  # by languages and columns
     evaluated: dict[str, Tensor] = field(default_factory=dict, init=False)  # columns of the evaluated images
 
-    def settings(
-        self,
-        reads: Sequence[str] = (),  # columns of the methods
-    ) -> dict:
-        "What tells results on other data apart; photographs without descriptions are described by retrieval"
-        checksum = getattr(self.corpus, "checksum", self.corpus.name)
-        about = dict(corpus=checksum, backbone=fingerprint(self.backbone), split=self.split)
-        if "description_ids" in reads:
-            if self.features:
-                describe_by_retrieval(self.corpus, self.backbone, features=self.features)
-            about["descriptions"] = {split: self.corpus.captioner(split) for split in ("train", self.split)}
-        return about
+# %% ../../nbs/07_evaluation/79_studies.ipynb #b3489ef5
+@patch
+def settings(
+    self: StudyData,
+    reads: Sequence[str] = (),  # columns of the methods
+) -> dict:
+    "What tells results on other data apart; photographs without descriptions are described by retrieval"
+    checksum = getattr(self.corpus, "checksum", self.corpus.name)
+    about = dict(corpus=checksum, backbone=fingerprint(self.backbone), split=self.split)
+    if "description_ids" in reads:
+        if self.features:
+            describe_by_retrieval(self.corpus, self.backbone, features=self.features)
+        about["descriptions"] = {split: self.corpus.captioner(split) for split in ("train", self.split)}
+    return about
 
-    def data(
-        self,
-        languages: Sequence[str],  # ISO 639
-        reads: Sequence[str],  # columns of the methods, see `training.recipes.columns_of`
-    ) -> TrainingData:
-        "Training data, made once for all runs that read the same"
-        key = tuple(languages), tuple(sorted(reads))
-        if key not in self.training:
-            self.settings(reads)
-            options = self.features, encoding_bar, reads
-            self.training[key] = training_data(self.corpus, languages, self.backbone, *options)
-        return self.training[key]
+# %% ../../nbs/07_evaluation/79_studies.ipynb #4934e688
+@patch
+def data(
+    self: StudyData,
+    languages: Sequence[str],  # ISO 639
+    reads: Sequence[str],  # columns of the methods, see `training.recipes.columns_of`
+) -> TrainingData:
+    "Training data, made once for all runs that read the same"
+    key = tuple(languages), tuple(sorted(reads))
+    if key not in self.training:
+        self.settings(reads)
+        options = self.features, encoding_bar, reads
+        self.training[key] = training_data(self.corpus, languages, self.backbone, *options)
+    return self.training[key]
 
-    def columns(
-        self,
-        method: RetrievalMethod,  # reads them
-    ) -> dict[str, Tensor]:
-        "Columns of the evaluated images; descriptions are tokenized by each method anew"
-        reads = method.read_columns
-        if self.features and _OF_IMAGES & {"image_features", *reads} - self.evaluated.keys():
-            store = store_in(self.features, self.backbone, self.corpus, self.split, reads)
-            found = frozen_features(self.backbone, self.corpus, self.split, store, encoding_bar, reads=reads)
-            rows = dict(image_features=found.image_features, **found.visual_rows)
-            self.evaluated |= {name: values[:] for name, values in rows.items()}
-        columns = split_columns(method, self.corpus, self.split, self.evaluated)
-        self.evaluated |= {name: c for name, c in columns.items() if not name.startswith("description_")}
-        return columns
+# %% ../../nbs/07_evaluation/79_studies.ipynb #495cc5af
+@patch
+def columns(
+    self: StudyData,
+    method: RetrievalMethod,  # reads them
+) -> dict[str, Tensor]:
+    "Columns of the evaluated images; descriptions are tokenized by each method anew"
+    reads = method.read_columns
+    if self.features and _OF_IMAGES & {"image_features", *reads} - self.evaluated.keys():
+        store = store_in(self.features, self.backbone, self.corpus, self.split, reads)
+        found = frozen_features(self.backbone, self.corpus, self.split, store, encoding_bar, reads=reads)
+        rows = dict(image_features=found.image_features, **found.visual_rows)
+        self.evaluated |= {name: values[:] for name, values in rows.items()}
+    columns = split_columns(method, self.corpus, self.split, self.evaluated)
+    self.evaluated |= {name: c for name, c in columns.items() if not name.startswith("description_")}
+    return columns
 
-    def method(
-        self,
-        preset: dict,  # plain data
-        languages: Sequence[str],  # ISO 639
-        seed: int,  # of all random numbers
-        changes: Mapping[str, Any] | None = None,  # dotted settings
-        reads: Sequence[str] | None = None,  # columns of the training data; None: those that the method reads
-    ) -> tuple[RetrievalMethod, float]:  # with the CPU time of its training, in seconds
-        "A trained method; the frozen tower as it is"
-        varied = vary(preset, dict(changes or {}))
-        if varied["method"] == Frozen.name:
-            return Frozen(FrozenConfig(tuple(languages)), self.backbone), 0.0
-        run = train(
-            preset,
-            self.corpus,
-            languages,
-            seed=seed,
-            backbone=self.backbone,
-            data=self.data(languages, columns_of(varied) if reads is None else reads),
-            changes=dict(changes or {}),
-            runtime=Runtime(precision=self.precision),
-        )
-        return run.method, run.card["cpu_s"]
+# %% ../../nbs/07_evaluation/79_studies.ipynb #75a3db1e
+@patch
+def method(
+    self: StudyData,
+    preset: dict,  # plain data
+    languages: Sequence[str],  # ISO 639
+    seed: int,  # of all random numbers
+    changes: Mapping[str, Any] | None = None,  # dotted settings
+    reads: Sequence[str] | None = None,  # columns of the training data; None: those that the method reads
+) -> tuple[RetrievalMethod, float]:  # with the CPU time of its training, in seconds
+    "A trained method; the frozen tower as it is"
+    varied = vary(preset, dict(changes or {}))
+    if varied["method"] == Frozen.name:
+        return Frozen(FrozenConfig(tuple(languages)), self.backbone), 0.0
+    run = train(
+        preset,
+        self.corpus,
+        languages,
+        seed=seed,
+        backbone=self.backbone,
+        data=self.data(languages, columns_of(varied) if reads is None else reads),
+        changes=dict(changes or {}),
+        runtime=Runtime(precision=self.precision),
+    )
+    return run.method, run.card["cpu_s"]

@@ -47,7 +47,7 @@ class TableRow:
     origin: str = "human"  # of the captions in the evaluation
     as_large: bool = False  # its adapters get the bottleneck with which it has as many parameters as the full method
 
-
+# %% ../../nbs/07_evaluation/80_tables.ipynb #bdd140be
 @dataclass(frozen=True)
 class Table:
     "A table of ablations"
@@ -90,14 +90,14 @@ def terms(
             changes[f"stages.{i}.critic"] = None
     return changes
 
-
+# %% ../../nbs/07_evaluation/80_tables.ipynb #766c9dbd
 def without(
     *losses: str,  # losses or names of terms
 ) -> Callable[[dict], dict]:
     "The changes that leave terms out"
     return partial(terms, dict.fromkeys(losses))
 
-
+# %% ../../nbs/07_evaluation/80_tables.ipynb #309e4c8c
 def static(
     preset: dict,  # of DASD
 ) -> dict:  # changed settings
@@ -125,7 +125,7 @@ def _values(
             rows.append(TableRow(name.format(value), {setting: value}, paper.format(value)))
     return rows
 
-
+# %% ../../nbs/07_evaluation/80_tables.ipynb #8cc96bbb
 def _bottlenecks(preset: dict, backbone: Backbone) -> list[TableRow]:
     "Narrower ones, and the paper's three"
     own = preset["config"].get("adapter", {}).get("bottleneck", 32)
@@ -138,7 +138,7 @@ def _disentangler_depths(preset: dict, backbone: Backbone) -> list[TableRow]:
     own = preset["config"].get("disentangler", {}).get("blocks", 1)
     return _values("config.disentangler.blocks", [own, *range(min(3, backbone.n_blocks) + 1)], "{} blocks")
 
-
+# %% ../../nbs/07_evaluation/80_tables.ipynb #9942601f
 def _depths(preset: dict, backbone: Backbone) -> list[TableRow]:
     "Fewer frozen blocks; the paper's tower has 12"
     n = backbone.n_blocks
@@ -149,7 +149,7 @@ def _depths(preset: dict, backbone: Backbone) -> list[TableRow]:
         rows.append(TableRow(f"{k} blocks", {} if k == own else {"config.text_blocks": k}, label))
     return rows
 
-
+# %% ../../nbs/07_evaluation/80_tables.ipynb #657873bd
 def _one_adapter_less(preset: dict, backbone: Backbone) -> list[TableRow]:
     "The trained full method without the adapter of one block; the paper's tower has 12"
     n = preset["config"].get("text_blocks") or backbone.n_blocks
@@ -168,6 +168,8 @@ def _distance(kind: str) -> Callable[[dict], dict]:
 
 
 TABLES: dict[str, dict[str, Table]] = {}
+
+# %% ../../nbs/07_evaluation/80_tables.ipynb #587edd57
 TABLES["dasd"] = {
     "3": Table(
         "the method on other backbones", (TableRow("DASD", paper="CLIP+ours"), TableRow("static adapter", static))
@@ -226,7 +228,7 @@ def _plain_matching(preset: dict, edits: Mapping[str, dict | None] | None = None
     weight = weights.get("target_visual", 0) + weights.get("softened", 0)
     return terms(dict(softened=None, target_visual=dict(weight=weight)) | dict(edits or {}), preset)
 
-
+# %% ../../nbs/07_evaluation/80_tables.ipynb #22e5bf5b
 def _guided(alpha: float) -> Callable[[dict], dict]:
     "Softened matching with another share of S_g"
     return partial(terms, dict(softened=dict(options=dict(alpha=alpha))))
@@ -239,7 +241,7 @@ def _unslotted(
     "Descriptions without slots"
     return lambda preset: {"config.descriptions": view, "config.maps": False} | terms(edits, preset)
 
-
+# %% ../../nbs/07_evaluation/80_tables.ipynb #cb6e237e
 def _on_dasd_text(preset: dict) -> dict:
     "DASD's text side instead of a trained multilingual encoder"
     other = load_preset("leccr.pictograms_dasd")
@@ -247,7 +249,7 @@ def _on_dasd_text(preset: dict) -> dict:
     text = {"config.text": other["config"]["text"], "config.description_encoder": "frozen"}
     return text | {"stages.0.trains": trains}
 
-
+# %% ../../nbs/07_evaluation/80_tables.ipynb #71455f68
 def _numbers_of_slots(preset: dict, backbone: Backbone) -> list[TableRow]:
     "The full method, and other numbers of slots; the paper prints no figures"
     own = preset["config"]["slots"]["n"]
@@ -314,7 +316,7 @@ def _all_of_leccr(preset: dict, backbone: Backbone) -> list[TableRow]:
     every = [row for table in tables for row in table.rows(preset, backbone)]
     return [replace(row, paper="") for row in every if row.name != "no guidance"]
 
-
+# %% ../../nbs/07_evaluation/80_tables.ipynb #97087203
 TABLES["leccr"]["all"] = Table("all of these", (_all_of_leccr,))
 
 # %% ../../nbs/07_evaluation/80_tables.ipynb #e37b6c48
@@ -331,7 +333,7 @@ def _language_agnostic(preset: dict, **latent: float) -> dict:
     "Shared entries alone, with other settings of them"
     return _hem(preset) | {"config.specific": 0} | {f"config.latent.{name}": value for name, value in latent.items()}
 
-
+# %% ../../nbs/07_evaluation/80_tables.ipynb #43072c09
 def _own_words(preset: dict, width: int | None = None, **words) -> dict:
     "Every word has its own vector, as in MULE; no shared entries are learned"
     stages = vary(preset, _hem(preset))["stages"]
@@ -344,7 +346,7 @@ def _own_words(preset: dict, width: int | None = None, **words) -> dict:
     }
     return changes | {f"word_vectors.{name}": value for name, value in words.items()}
 
-
+# %% ../../nbs/07_evaluation/80_tables.ipynb #ec5a8666
 def _masking_weights(preset: dict, backbone: Backbone) -> list[TableRow]:
     "Powers of ten around the preset's weight of the masked cross-language model"
     own = next(t["weight"] for t in preset["stages"][-1]["terms"] if t["loss"] == "masked_language")
@@ -354,7 +356,7 @@ def _masking_weights(preset: dict, backbone: Backbone) -> list[TableRow]:
         rows.append(TableRow(f"weight {own * factor:g}", changes))
     return rows
 
-
+# %% ../../nbs/07_evaluation/80_tables.ipynb #6d582306
 def _smaller(preset: dict, backbone: Backbone) -> list[TableRow]:
     "MULE, and smaller vocabularies of its words"
     width = preset["config"]["vector_width"]
@@ -367,7 +369,7 @@ def _smaller(preset: dict, backbone: Backbone) -> list[TableRow]:
         TableRow("MULE, dictionary below 20", _own_words(preset, dictionary=lexicon, rare=20)),
     ]
 
-
+# %% ../../nbs/07_evaluation/80_tables.ipynb #34f23b44
 def _on_translated(*rows: TableRow) -> tuple[TableRow, ...]:
     "Rows, each evaluated on captions of people and on machine translations"
     every = []
@@ -407,7 +409,7 @@ def _captions_per_language(preset: dict) -> float:
     captions = sum(s["steps"] * s["batch_size"] for s in preset["stages"])
     return captions if batches_of_images(preset) else captions / len(preset["languages"])
 
-
+# %% ../../nbs/07_evaluation/80_tables.ipynb #8a9428ea
 def _method_of(other: str, times: int = 1) -> Callable[[dict], dict]:
     "Another preset's method, with as many captions of each language, or a multiple"
 
@@ -419,7 +421,7 @@ def _method_of(other: str, times: int = 1) -> Callable[[dict], dict]:
 
     return changes
 
-
+# %% ../../nbs/07_evaluation/80_tables.ipynb #4d52453e
 _METHODS = (
     TableRow("DASD"),
     TableRow("static adapter", static),
@@ -457,7 +459,7 @@ def as_large(
     two = parameters(2)
     return 1 + round((wanted - one) / (two - one))
 
-
+# %% ../../nbs/07_evaluation/80_tables.ipynb #2469b94d
 @contextmanager
 def skipping(
     method: RetrievalMethod,  # with adapters
@@ -527,7 +529,7 @@ def _in_words(line: dict) -> str:
     "What a run found"
     return f"{line['variant']}, seed {line['seed']}: mean recall {100 * line['mean_recall']:.1f}"
 
-
+# %% ../../nbs/07_evaluation/80_tables.ipynb #3bc7ae35
 def run_table(
     key: str,  # one of `tables_of(preset)`
     preset: str | dict,  # of the full method

@@ -40,14 +40,14 @@ def explorer(
     "The class of an explorer"
     return getattr(importlib.import_module(f"dasd_lab.explore.{EXPLORERS[name]}.panel"), name)
 
-
+# %% ../../nbs/09_explore/80_app.ipynb #1eca0abd
 class Address(anywidget.AnyWidget):
     "The address of a web page, whose parameters say what is shown"
 
     shown = Dict().tag(sync=True)  # parameters of what is shown
     _esm = web_file("address.js")
 
-
+# %% ../../nbs/09_explore/80_app.ipynb #ac99ea4f
 class App(w.VBox):
     "All explorers in tabs"
 
@@ -108,7 +108,7 @@ def show_tab(
             on_change(panel.state, self._show_address, list(panel.address_traits))
     return self.opened[name]
 
-
+# %% ../../nbs/09_explore/80_app.ipynb #e86e58c5
 @patch
 def show_workbench(
     self: App,
@@ -119,7 +119,7 @@ def show_workbench(
     self.opened = {}
     self.show_tab(self.open_tab)
 
-
+# %% ../../nbs/09_explore/80_app.ipynb #89283ddc
 @patch
 def snapshot(self: App) -> str:
     "The open explorers as static HTML"
@@ -143,7 +143,7 @@ def _show_address(self: App) -> None:
         parameters["tab"] = self.open_tab
     self.address.shown = parameters | self.opened[self.open_tab].address()
 
-
+# %% ../../nbs/09_explore/80_app.ipynb #09c64c08
 @patch
 def open_address(
     self: App,

@@ -34,7 +34,7 @@ def query_note(
     except LabError as error:
         return str(error)
 
-
+# %% ../../nbs/09_explore/0_shared/40_caption_queries.ipynb #cc4569f8
 def written_captions(
     workbench: Workbench,  # has the image
     id: str,  # of the image
@@ -46,7 +46,7 @@ def written_captions(
         return captions
     return [caption for caption in workbench.captions(id, language) if caption.origin != "mllm"]
 
-
+# %% ../../nbs/09_explore/0_shared/40_caption_queries.ipynb #d370cf33
 def draw_caption(
     workbench: Workbench,  # has the captions
     ids: Sequence[str],  # of the images to draw from

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 import anywidget
 import ipywidgets as w
 import plotly.graph_objects as go
+from fastcore.basics import patch
 from plotly.io.json import to_json_plotly
 from plotly.offline import get_plotlyjs
 from traitlets import Bool, HasTraits, Int, List, Tuple, Unicode
@@ -34,7 +35,7 @@ def add_classes(
         widget.add_class(name)
     return widget
 
-
+# %% ../../nbs/09_explore/0_shared/30_controls.ipynb #701be0cc
 def on_change(
     source: HasTraits,  # widget or state
     act: Callable,  # called without arguments
@@ -43,7 +44,7 @@ def on_change(
     "Call a function when a trait changes"
     source.observe(lambda _: act(), names)
 
-
+# %% ../../nbs/09_explore/0_shared/30_controls.ipynb #29330c89
 def prose(
     text: str = "",  # HTML
     css_class: str = "",  # additional CSS classes
@@ -58,7 +59,7 @@ def status_html(
     "A note that screen readers announce"
     return f'<p class="dl-note" role="status">{text}</p>' if text else ""
 
-
+# %% ../../nbs/09_explore/0_shared/30_controls.ipynb #13b3342e
 def row(
     *children: w.Widget,  # in reading order
     css_class: str = "",  # additional CSS classes
@@ -66,7 +67,7 @@ def row(
     "Widgets in a line that wraps on a narrow page"
     return add_classes(w.HBox(list(children)), f"dl-row {css_class}")
 
-
+# %% ../../nbs/09_explore/0_shared/30_controls.ipynb #a020fca7
 def columns(
     *parts: Sequence[w.Widget],  # the widgets of each column, from top to bottom
     css_class: str = "dl-both",  # how the columns are laid out
@@ -102,7 +103,7 @@ def button(
     widget.on_click(lambda _: act())
     return add_classes(widget, css_class)
 
-
+# %% ../../nbs/09_explore/0_shared/30_controls.ipynb #2860fc21
 def choose(
     label: str,  # shown before the dropdown
     options: Iterable = (),  # values, or (label, value) pairs
@@ -112,7 +113,7 @@ def choose(
     style = dict(style=dict(description_width="initial"), layout=w.Layout(width="auto"))
     return add_classes(w.Dropdown(description=label, options=list(options), **style), css_class)
 
-
+# %% ../../nbs/09_explore/0_shared/30_controls.ipynb #53af8604
 def number(
     label: str,  # shown before the number
     least: int,  # smallest value
@@ -125,7 +126,7 @@ def number(
     box.style.description_width = "initial"
     return add_classes(box, css_class)
 
-
+# %% ../../nbs/09_explore/0_shared/30_controls.ipynb #890f173f
 DETECT = ("detect", "")  # option of a language dropdown
 
 
@@ -285,7 +286,7 @@ def captions_html(
     details = "details open" if is_open else "details"
     return f"<{details}><summary>{summary}</summary><ul>{''.join(items)}</ul></details>" if items else ""
 
-
+# %% ../../nbs/09_explore/0_shared/30_controls.ipynb #eb646dba
 def pictures_html(
     items: Iterable[dict],  # of `PictureGrid`
     size: int = 96,  # width of an image in pixels
@@ -311,7 +312,7 @@ class PageScript(anywidget.AnyWidget):
 
 PAGE_SCRIPT = PageScript(script=get_plotlyjs())  # created at import, before any figure
 
-
+# %% ../../nbs/09_explore/0_shared/30_controls.ipynb #0165808f
 class Plot(anywidget.AnyWidget):
     "A container for a plotly figure"
 
@@ -384,52 +385,60 @@ class Task(w.HBox):
         super().__init__([self.button, self.progress] if text else [self.progress])
         add_classes(self, "dl-row")
 
-    def report(
-        self,
-        share: float,  # done, 0 to 1
-        text: str = "",  # current step
-    ) -> None:
-        "Show the progress"
-        self.bar.value = share
-        self.step.value = f'<span class="dl-soft" role="status">{html.escape(text)}</span>'
+# %% ../../nbs/09_explore/0_shared/30_controls.ipynb #d5f53223
+@patch
+def report(
+    self: Task,
+    share: float,  # done, 0 to 1
+    text: str = "",  # current step
+) -> None:
+    "Show the progress"
+    self.bar.value = share
+    self.step.value = f'<span class="dl-soft" role="status">{html.escape(text)}</span>'
 
-    def run(
-        self,
-        wait: bool = False,  # until it has ended
-    ) -> None:
-        "Run in the background"
+# %% ../../nbs/09_explore/0_shared/30_controls.ipynb #c93e5eb5
+@patch
+def run(
+    self: Task,
+    wait: bool = False,  # until it has ended
+) -> None:
+    "Run in the background"
+    with self._lock:
+        self._again = self.running
+        if not self.running:
+            self.running = True
+            self._thread = threading.Thread(target=self._run, daemon=True)
+            self._thread.start()
+    if wait:
+        self._thread.join()
+
+# %% ../../nbs/09_explore/0_shared/30_controls.ipynb #e9f87d3b
+@patch
+def _run(self: Task) -> None:
+    self.report(0.0, "working …")
+    self.progress.layout.display = "flex"
+    while self.running:
+        self._run_once()
         with self._lock:
-            self._again = self.running
-            if not self.running:
-                self.running = True
-                self._thread = threading.Thread(target=self._run, daemon=True)
-                self._thread.start()
-        if wait:
-            self._thread.join()
+            self.running, self._again = self._again, False
+    self.progress.layout.display = "none"
 
-    def _run(self) -> None:
-        self.report(0.0, "working …")
-        self.progress.layout.display = "flex"
-        while self.running:
-            self._run_once()
-            with self._lock:
-                self.running, self._again = self._again, False
-        self.progress.layout.display = "none"
-
-    def _run_once(self) -> None:
-        "Run the work; errors go to `failed`"
-        error = ""
-        try:
-            result = self.work(self.report)
-            if self.done:
-                self.done(result)
-        except LabError as e:
-            error = str(e)
-        except Exception as e:
-            traceback.print_exc()
-            error = f"{type(e).__name__}: {e}. This is a bug in dasd_lab; see the server log."
-        if error and self.failed:
-            self.failed(error)
+# %% ../../nbs/09_explore/0_shared/30_controls.ipynb #1e2039ae
+@patch
+def _run_once(self: Task) -> None:
+    "Run the work; errors go to `failed`"
+    error = ""
+    try:
+        result = self.work(self.report)
+        if self.done:
+            self.done(result)
+    except LabError as e:
+        error = str(e)
+    except Exception as e:
+        traceback.print_exc()
+        error = f"{type(e).__name__}: {e}. This is a bug in dasd_lab; see the server log."
+    if error and self.failed:
+        self.failed(error)
 
 # %% ../../nbs/09_explore/0_shared/30_controls.ipynb #8f6aded6
 class WorldSwitch(w.VBox):

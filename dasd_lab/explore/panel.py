@@ -41,7 +41,7 @@ def _message_html(s: State) -> str:
     text = f"{s.busy} …" if s.busy else s.message
     return text and f'<div class="dl-message" role="status" aria-live="polite">{html.escape(text)}</div>'
 
-
+# %% ../../nbs/09_explore/0_shared/50_panel.ipynb #e1a6a95a
 class Panel(w.VBox):
     "Base class of the explorers' panels"
 
@@ -125,7 +125,7 @@ def part(
 
     self._parts.append(draw)
 
-
+# %% ../../nbs/09_explore/0_shared/50_panel.ipynb #9979c7a6
 @patch
 def refresh(self: Panel) -> None:
     "Draw the parts whose traits have changed; what they set in widgets is no action of the user"
@@ -137,7 +137,7 @@ def refresh(self: Panel) -> None:
     finally:
         self._drawing.on = before
 
-
+# %% ../../nbs/09_explore/0_shared/50_panel.ipynb #10a58899
 @patch
 def on_user(
     self: Panel,
@@ -163,7 +163,7 @@ def has(
     value = getattr(self.state, trait) if trait else True
     return value is not None and (not isinstance(value, str | tuple | list | dict) or bool(value))
 
-
+# %% ../../nbs/09_explore/0_shared/50_panel.ipynb #5c5a86e9
 @patch
 def text(
     self: Panel,
@@ -187,7 +187,7 @@ def text(
     self.static += [widget] if static else []
     return widget
 
-
+# %% ../../nbs/09_explore/0_shared/50_panel.ipynb #2d849f70
 @patch
 def plot(
     self: Panel,
@@ -234,7 +234,7 @@ def grid(
     self.static += [widget] if static else []
     return widget
 
-
+# %% ../../nbs/09_explore/0_shared/50_panel.ipynb #608bbef7
 @patch
 def visible(
     self: Panel,
@@ -273,7 +273,7 @@ def control(
     self.on_user(widget, act or partial(setattr, self.state, trait))
     return widget
 
-
+# %% ../../nbs/09_explore/0_shared/50_panel.ipynb #461b24e9
 @patch
 def choice(
     self: Panel,
@@ -287,7 +287,7 @@ def choice(
     self.part(lambda: offer(widget, options(self.state)), *traits)
     return widget
 
-
+# %% ../../nbs/09_explore/0_shared/50_panel.ipynb #329f14fb
 @patch
 def dropdown(
     self: Panel,
@@ -301,7 +301,7 @@ def dropdown(
     "A dropdown that shows and sets a trait"
     return self.control(choose(label, (), css_class), trait, options, *traits, act=act)
 
-
+# %% ../../nbs/09_explore/0_shared/50_panel.ipynb #3f2411f0
 @patch
 def model_choice(self: Panel) -> w.Dropdown:
     "A dropdown of the models that the explorer can show"
@@ -366,7 +366,7 @@ def search_row(
         self.on_user(query.box, lambda text: listen(text, query.language.value))
     return query
 
-
+# %% ../../nbs/09_explore/0_shared/50_panel.ipynb #e8bf8919
 def _example(ask: Callable[[str, str], object], text: str, code: str) -> w.Button:
     "A button that asks an example"
     return button(text, partial(ask, text, ""), language_name(code), css_class="dl-example")
@@ -385,7 +385,7 @@ def ask_first(self: Panel) -> None:
     else:
         s.message = "Type a query in any language of the model."
 
-
+# %% ../../nbs/09_explore/0_shared/50_panel.ipynb #0a331449
 @patch
 def draw(self: Panel) -> None:
     "Search with another random caption"
@@ -414,14 +414,14 @@ def show_workbench(
     panel.host = self
     self.children = [panel]
 
-
+# %% ../../nbs/09_explore/0_shared/50_panel.ipynb #da52ffff
 @patch
 def address(self: Panel) -> dict[str, str]:
     "What is shown, as parameters of the address of a web page"
     text = getattr(self.state, "text", "")
     return dict(q=text) if text else {}
 
-
+# %% ../../nbs/09_explore/0_shared/50_panel.ipynb #9422a7cb
 @patch
 def open_address(
     self: Panel,
@@ -432,7 +432,7 @@ def open_address(
     if text and text != getattr(self.state, "text", text):
         self.state.ask(text)
 
-
+# %% ../../nbs/09_explore/0_shared/50_panel.ipynb #418ef1b4
 @patch
 def snapshot(
     self: Panel,
@@ -444,7 +444,7 @@ def snapshot(
     note = f"<p><em>{title}: {NEEDS_KERNEL}.</em></p>"
     return f'<div class="dl {self.css_class}"><h3>{title}</h3>{"".join(shown)}{note}</div>'
 
-
+# %% ../../nbs/09_explore/0_shared/50_panel.ipynb #e17d60a7
 @patch
 def _repr_mimebundle_(self: Panel, **options) -> dict | None:
     data = super(Panel, self)._repr_mimebundle_(**options)

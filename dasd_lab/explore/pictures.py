@@ -40,7 +40,7 @@ class Pictures:
     title: str  # where they are from, for display
     sources: Mapping[str, Path] = field(default_factory=dict)  # id → file, where there is one
 
-
+# %% ../../nbs/09_explore/0_shared/05_pictures.ipynb #abf03a25
 def _stored_rows(stored: StoredGallery, most: int) -> pd.DataFrame:  # index: id; vector, source, description
     "The first images by id; images without a vector are left out"
     vector = stored.embedding_columns()["features"]
@@ -50,7 +50,7 @@ def _stored_rows(stored: StoredGallery, most: int) -> pd.DataFrame:  # index: id
         parts.append(table.assign(vector=list(rows[vector.name]))[~np.isnan(rows[vector.name]).any(1)])
     return pd.concat(parts).sort_index().head(most).fillna("")
 
-
+# %% ../../nbs/09_explore/0_shared/05_pictures.ipynb #7e9a63f3
 def gallery_pictures(
     folder: str | Path,  # of a gallery on disk
     method: RetrievalMethod,  # encodes images
@@ -82,7 +82,7 @@ def _stored_in(name: str, key: str) -> Path:
     digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return data_root() / "galleries" / f"{re.sub('[^a-z0-9]+', '_', name.lower())[:40]}-{digest}"
 
-
+# %% ../../nbs/09_explore/0_shared/05_pictures.ipynb #88e87c4e
 def folder_pictures(
     folder: str | Path,  # of photographs, at any depth
     method: RetrievalMethod,  # encodes images
@@ -98,7 +98,7 @@ def folder_pictures(
         expect(len(stored), given, "a folder of photographs", "Choose another folder.")
     return gallery_pictures(stored_in, method, run, str(folder))
 
-
+# %% ../../nbs/09_explore/0_shared/05_pictures.ipynb #03df1297
 def corpus_pictures(
     corpus: Corpus,  # with images
     split: str,  # of the corpus
@@ -135,7 +135,7 @@ def own_pictures(
     chosen = given or os.environ.get(PICTURES_VARIABLE)
     return pictures_folder(chosen) if chosen else next(iter(own_galleries()), None)
 
-
+# %% ../../nbs/09_explore/0_shared/05_pictures.ipynb #4fee24fe
 def read_pictures(
     folder: Path,  # of photographs, or a gallery on disk
     method: RetrievalMethod,  # encodes images
@@ -145,7 +145,7 @@ def read_pictures(
     read: Callable = gallery_pictures if (folder / "gallery.json").is_file() else folder_pictures
     return read(folder, method, run)
 
-
+# %% ../../nbs/09_explore/0_shared/05_pictures.ipynb #3b5be97e
 def installed_corpus(
     name: str,  # a registered corpus
 ) -> Corpus | None:  # None: it is not on this machine

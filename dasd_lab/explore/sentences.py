@@ -33,7 +33,7 @@ def _grouped_line(number: int, line: str, separator: str | None) -> tuple[int, s
     expect(len(sentence) <= LONGEST, length, f"at most {LONGEST:,}", "Write one sentence a line.")
     return number, clean_text(groups[0]) if groups and groups[0].strip() else "", clean_text(sentence)
 
-
+# %% ../../nbs/09_explore/0_shared/45_sentences.ipynb #7182de33
 def grouped_lines(
     text: str,  # as pasted
 ) -> list[tuple[int, str, str]]:  # number of the line, from 1; group, empty for none; sentence
@@ -53,7 +53,7 @@ def _language_of(text: str, languages: Sequence[str], source: str) -> str:
     recognised, _ = recognise_language(text, candidates) if possible else ("", 0)
     return recognised if recognised in languages else ""
 
-
+# %% ../../nbs/09_explore/0_shared/45_sentences.ipynb #10662db3
 def read_sentences(
     text: str,  # one sentence a line, with or without a group
     languages: Sequence[str],  # ISO 639 codes that the model reads

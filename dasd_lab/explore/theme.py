@@ -113,7 +113,7 @@ def dressed(
     )
     return fig.update_layout(legend_title_text=None).update_layout(**layout)
 
-
+# %% ../../nbs/09_explore/0_shared/20_theme.ipynb #5d2081fb
 def figure(
     *traces,  # plotly traces
     **options,  # of `dressed`
@@ -198,7 +198,7 @@ def colour_bar(
     "A narrow colour bar with its title on the right"
     return dict(thickness=12, title=dict(text=title, side="right", font_size=13), **settings)
 
-
+# %% ../../nbs/09_explore/0_shared/20_theme.ipynb #4ff1787c
 def legend_below(
     fig: go.Figure,  # with or without a title on its x axes
     below: int = 46,  # pixels between the axes and the legend
@@ -207,7 +207,7 @@ def legend_below(
     legend = dict(orientation="h", yref="container", y=0, yanchor="bottom", x=0, xanchor="left")
     return fig.update_layout(legend=legend, margin_b=below + 34)
 
-
+# %% ../../nbs/09_explore/0_shared/20_theme.ipynb #4b4d13cf
 def picture_address(
     picture: Image.Image,  # any image
 ) -> str:
@@ -224,7 +224,7 @@ def language_name(
     english, own = english_name(code), native_name(code)
     return english if english == own else f"{english} · {own}"
 
-
+# %% ../../nbs/09_explore/0_shared/20_theme.ipynb #1d956fb2
 def language_hint(
     query: Query,  # from `read_query`
 ) -> str:
@@ -236,7 +236,7 @@ def language_hint(
         return f"{name}, assumed (no letters to detect a language from)"
     return f"{name}, detected ({query.confidence:.0%})"
 
-
+# %% ../../nbs/09_explore/0_shared/20_theme.ipynb #eb33f678
 def tagged(
     text: str,  # shown to people
     language: str,  # ISO 639
@@ -253,7 +253,7 @@ def _cell(value, digits: int) -> str:
         return ""
     return f"{value:,}" if isinstance(value, Integral) else f"{value:,.{digits}f}"
 
-
+# %% ../../nbs/09_explore/0_shared/20_theme.ipynb #0ac70e30
 def table_html(
     frame: pd.DataFrame,  # numbers and texts
     raw: Sequence[str] = (),  # columns whose texts are HTML, such as those of `tagged`; others are escaped

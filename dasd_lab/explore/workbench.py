@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+from fastcore.basics import patch
 from PIL import Image
 from traitlets import HasTraits, List, Unicode, dlink
 
@@ -147,124 +148,6 @@ class Workbench(HasTraits):
             thumbnails.paint |= dict.fromkeys(self.corpus.visuals(split).ids, lambda id: self.corpus.picture(id, 160))
         return thumbnails
 
-    def add(
-        self,
-        name: str,  # display name; replaces an earlier model of this name
-        method: RetrievalMethod,  # on the backbone of the other models
-        folder: str | Path | None = None,  # folder of the run it was loaded from
-    ) -> Model:
-        "Add a model over the same images"
-        main = next((model.method.backbone for model in self.models.values()), method.backbone)
-        expect(
-            method.backbone is main or fingerprint(method.backbone) == fingerprint(main),
-            f"the method {method.name!r} on another backbone",
-            "one trained on the backbone that encoded these images",
-            "Open it in a workbench of its own: Workbench(method, corpus).",
-        )
-        self.models[name] = Model(name, method, partial(self._make_gallery, method), folder and Path(folder))
-        self.names = list(self.models)
-        if self._captioned is not None:
-            self._captioned.add(name, method, folder)
-        return self.models[name]
-
-    def _embed(self, method: RetrievalMethod) -> Gallery:
-        "The images of the splits, embedded by a method"
-        gallery = Gallery(method)
-        for split in self.splits:
-            gallery.add_split(self.corpus, split)
-        return gallery
-
-    def _embed_again(self, method: RetrievalMethod) -> Gallery:
-        "The images, embedded by a method that needs more columns, and kept unless they are several splits"
-        if not self.splits:
-            return completed(self._images, method, self.visual, self._reported)
-        one_split = self.splits[0] if len(self.splits) == 1 else ""
-        gallery = corpus_gallery(method, self.corpus, one_split) if one_split else self._embed(method)
-        gallery.thumbnails = self._images.thumbnails
-        return gallery
-
-    def _reported(self, batches: Sequence[slice]) -> Iterator[slice]:
-        "The batches of images, with a progress bar and the `status`"
-        try:
-            for part in progress_bar(batches, desc="embedding images", leave=False):
-                self.status = f"embedding images: {part.start:,} of {batches[-1].stop:,}"
-                yield part
-        finally:
-            self.status = ""
-
-    def _make_gallery(self, method: RetrievalMethod) -> Gallery:
-        "The gallery of a method"
-        images = self._images
-        if method is images.method:
-            return images
-        needed = OPTIONAL_COLUMNS.intersection(method.read_columns) - set(images.columns)
-        # only a corpus has descriptions that its gallery lacks
-        if not self.splits or any(images.descriptions) or method.describer:
-            needed.discard("description_ids")
-        return self._embed_again(method) if needed and len(images) else view(images, method=method)
-
-    @property
-    def captioned(self) -> "Workbench":
-        "This workbench, or the same models over images with captions if its own have none and there are others"
-        return self if self._captioned is None else self._captioned
-
-    @property
-    def queries(self) -> tuple[tuple[str, str], ...]:
-        "Queries to try, with their languages"
-        return (self.world or WORLDS["pictograms"]).examples
-
-    @property
-    def words(self) -> tuple[tuple[str, str], ...]:
-        "Words to look up, with their languages"
-        return (self.world or WORLDS["pictograms"]).words
-
-    def example_captions(
-        self,
-        languages: Sequence[str],  # ISO 639
-    ) -> dict[str, list[Caption]]:  # language → captions; empty if images have captions
-        "Example queries as captions without an image, for images without captions"
-        if self.world is None or any(self._captions_of.values()):
-            return {}
-        return self.world.captions_in(languages)
-
-    @property
-    def main(self) -> Model:
-        "The first model"
-        return self.model()
-
-    @property
-    def ids(self) -> list[str]:
-        "Ids of all images"
-        if self.splits:
-            return [id for split in self.splits for id in self.corpus.visuals(split).ids]
-        return self._images.ids
-
-    def columns_of(
-        self,
-        ids: Sequence[str],  # of images
-    ) -> dict[str, torch.Tensor]:
-        "Image features of the main gallery, which other methods need not compute; none if an image is missing"
-        gallery = self.main.gallery
-        if not all(id in gallery for id in ids):
-            return {}
-        rows = torch.tensor([gallery.places[id] for id in ids])
-        return {name: x[rows] for name, x in gallery.columns.items() if not name.startswith("description_")}
-
-    @property
-    def languages(self) -> tuple[str, ...]:
-        "Languages that at least one model reads; those of the main model first"
-        return tuple(dict.fromkeys(language for m in self.models.values() for language in m.languages))
-
-    def model(
-        self,
-        name: str | None = None,  # None: the main model
-    ) -> Model:
-        "A model by name"
-        name = next(iter(self.models)) if name is None else name
-        known = f"one of {list(self.models)}"
-        expect(name in self.models, f"a model {name!r}", known, "Add it: workbench.add(name, method).")
-        return self.models[name]
-
     @cached_property
     def _captions_of(self) -> dict[str, list[Caption]]:
         "Captions by image id"
@@ -277,101 +160,6 @@ class Workbench(HasTraits):
             grouped.setdefault(caption.visual_id, []).append(caption)
         return grouped
 
-    def captions(
-        self,
-        visual_id: str,  # image of the workbench
-        language: str | None = None,  # ISO 639; None: all
-        origin: str | None = None,  # human | mt | mllm; None: all
-    ) -> list[Caption]:
-        "Captions of one image"
-        captions = self._captions_of.get(visual_id, ())
-        return [c for c in captions if language in (None, c.language) and origin in (None, c.origin)]
-
-    def alt(
-        self,
-        visual_id: str,  # image of the workbench
-    ) -> str:
-        "Alternative text: a caption in the source language, else any caption, else the id"
-        source = self.main.method.backbone.source_language
-        captions = self.captions(visual_id, source) or self.captions(visual_id)
-        return captions[0].text if captions else visual_id
-
-    def address(
-        self,
-        visual_id: str,  # image of the workbench
-    ) -> str:
-        "Thumbnail as a data URL; of an unknown image, such as that of an example query, a clear one"
-        known = self._thumbnails
-        return data_address(known[visual_id]) if visual_id in known else NO_IMAGE
-
-    def picture_items(
-        self,
-        scored: Iterable[tuple[str, float]],  # ids and scores, best first
-        marked: str = "",  # id of the target image; empty: none
-    ) -> list[dict]:  # items of `controls.PictureGrid`
-        "Ranked images as items of a grid"
-        return [
-            dict(id=id, src=self.address(id), alt=self.alt(id), rank=rank, score=float(score), marked=id == marked)
-            for rank, (id, score) in enumerate(scored, 1)
-        ]
-
-    def picture(
-        self,
-        visual_id: str,  # image of the workbench
-    ) -> Image.Image:
-        "An image as the model sees it; its thumbnail if there is neither a corpus nor a file"
-        for split in self.splits:
-            visuals = self.corpus.visuals(split)
-            if visual_id in visuals:
-                return visuals[visuals.index_of(visual_id)].picture
-        if visual_id in self.sources:
-            with suppress(LabError):  # the file was moved or deleted
-                return open_picture(self.sources[visual_id])
-        return Image.open(io.BytesIO(self._images.thumbnails[visual_id])).convert("RGB")
-
-    def visual(
-        self,
-        visual_id: str,  # image of the workbench
-    ) -> Image.Image | Visual:
-        "Input of the image tower: the image, or the frames of a clip"
-        if visual_id in self.sources:
-            with suppress(LabError):
-                return open_visual(self.sources[visual_id])
-        return self.picture(visual_id)
-
-    def large_picture(
-        self,
-        visual_id: str,  # image of the workbench
-        size: int = 256,  # longer side in pixels, for a corpus that draws its images
-    ) -> Image.Image:
-        "An image for display"
-        if self.splits:
-            return self.corpus.picture(visual_id, size)
-        picture = self.picture(visual_id)
-        picture.thumbnail((2 * size, 2 * size))
-        return picture
-
-    def sample(
-        self,
-        n: int,  # number of captions
-        languages: Sequence[str] | None = None,  # ISO 639; None: the main model's target languages
-        origin: str | None = "human",  # human | mt | mllm; None: all
-        seed: int = 0,  # random seed
-    ) -> list[Caption]:
-        "Random captions, evenly over the languages that have any; without captions, example queries without an image"
-        languages = list(languages or self.main.method.languages)
-        found = {code: [c for id in self.ids for c in self.captions(id, code, origin)] for code in languages}
-        pools = {code: pool for code, pool in found.items() if pool} or self.example_captions(languages)
-        given = f"no captions of origin {origin or 'any'!r} in {', '.join(languages)}"
-        expect(pools, given, "images with captions", "Give a corpus, or add captions to the gallery.")
-        rng = np.random.default_rng(seed)
-        drawn = []
-        for k, pool in enumerate(pools.values()):
-            share = n * (k + 1) // len(pools) - n * k // len(pools)
-            chosen = np.sort(rng.permutation(len(pool))[:share])
-            drawn += [pool[i] for i in chosen]
-        return drawn
-
     @cached_property
     def facets(self) -> pd.DataFrame:
         "One row per image: split, facts from the corpus (place, object …), languages of the captions"
@@ -382,29 +170,284 @@ class Workbench(HasTraits):
             facets["language"] = [tuple(dict.fromkeys(c.language for c in self.captions(id))) for id in self.ids]
         return facets
 
-    def choices(
-        self,
-        facet: str,  # a column of `facets`
-    ) -> list[str]:  # sorted; empty for an unknown facet
-        "Values of a facet"
-        return sorted(self.facets[facet].explode().dropna().unique()) if facet in self.facets else []
-
-    def among(
-        self,
-        **filters: str,  # facet → value; an empty value is ignored
-    ) -> list[str] | None:  # image ids; None: no filter
-        "Images that match all filters"
-        wanted = {facet: value for facet, value in filters.items() if value}
-        unknown = [facet for facet in wanted if facet not in self.facets]
-        expect(not unknown, f"a filter by {unknown}", f"some of {list(self.facets)}", "Remove the filter.")
-        if not wanted:
-            return None
-        matches = [self.facets[facet].explode().eq(value).groupby(level=0).any() for facet, value in wanted.items()]
-        return [id for id in self.ids if all(match[id] for match in matches)]  # a cell can have several values
-
     def __repr__(self):
         names = ", ".join(repr(name) for name in self.models)
         return f"Workbench: {len(self.ids):,} images, {names}"
+
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #02cb4573
+@patch
+def add(
+    self: Workbench,
+    name: str,  # display name; replaces an earlier model of this name
+    method: RetrievalMethod,  # on the backbone of the other models
+    folder: str | Path | None = None,  # folder of the run it was loaded from
+) -> Model:
+    "Add a model over the same images"
+    main = next((model.method.backbone for model in self.models.values()), method.backbone)
+    expect(
+        method.backbone is main or fingerprint(method.backbone) == fingerprint(main),
+        f"the method {method.name!r} on another backbone",
+        "one trained on the backbone that encoded these images",
+        "Open it in a workbench of its own: Workbench(method, corpus).",
+    )
+    self.models[name] = Model(name, method, partial(self._make_gallery, method), folder and Path(folder))
+    self.names = list(self.models)
+    if self._captioned is not None:
+        self._captioned.add(name, method, folder)
+    return self.models[name]
+
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #50bbf12b
+@patch
+def _embed(self: Workbench, method: RetrievalMethod) -> Gallery:
+    "The images of the splits, embedded by a method"
+    gallery = Gallery(method)
+    for split in self.splits:
+        gallery.add_split(self.corpus, split)
+    return gallery
+
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #0011e6b0
+@patch
+def _embed_again(self: Workbench, method: RetrievalMethod) -> Gallery:
+    "The images, embedded by a method that needs more columns, and kept unless they are several splits"
+    if not self.splits:
+        return completed(self._images, method, self.visual, self._reported)
+    one_split = self.splits[0] if len(self.splits) == 1 else ""
+    gallery = corpus_gallery(method, self.corpus, one_split) if one_split else self._embed(method)
+    gallery.thumbnails = self._images.thumbnails
+    return gallery
+
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #0db42fab
+@patch
+def _reported(self: Workbench, batches: Sequence[slice]) -> Iterator[slice]:
+    "The batches of images, with a progress bar and the `status`"
+    try:
+        for part in progress_bar(batches, desc="embedding images", leave=False):
+            self.status = f"embedding images: {part.start:,} of {batches[-1].stop:,}"
+            yield part
+    finally:
+        self.status = ""
+
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #62cd5c78
+@patch
+def _make_gallery(self: Workbench, method: RetrievalMethod) -> Gallery:
+    "The gallery of a method"
+    images = self._images
+    if method is images.method:
+        return images
+    needed = OPTIONAL_COLUMNS.intersection(method.read_columns) - set(images.columns)
+    # only a corpus has descriptions that its gallery lacks
+    if not self.splits or any(images.descriptions) or method.describer:
+        needed.discard("description_ids")
+    return self._embed_again(method) if needed and len(images) else view(images, method=method)
+
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #77b70c1d
+@patch(as_prop=True)
+def captioned(self: Workbench) -> "Workbench":
+    "This workbench, or the same models over images with captions if its own have none and there are others"
+    return self if self._captioned is None else self._captioned
+
+
+@patch(as_prop=True)
+def queries(self: Workbench) -> tuple[tuple[str, str], ...]:
+    "Queries to try, with their languages"
+    return (self.world or WORLDS["pictograms"]).examples
+
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #d7b1bd28
+@patch(as_prop=True)
+def words(self: Workbench) -> tuple[tuple[str, str], ...]:
+    "Words to look up, with their languages"
+    return (self.world or WORLDS["pictograms"]).words
+
+
+@patch
+def example_captions(
+    self: Workbench,
+    languages: Sequence[str],  # ISO 639
+) -> dict[str, list[Caption]]:  # language → captions; empty if images have captions
+    "Example queries as captions without an image, for images without captions"
+    if self.world is None or any(self._captions_of.values()):
+        return {}
+    return self.world.captions_in(languages)
+
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #543decb1
+@patch(as_prop=True)
+def main(self: Workbench) -> Model:
+    "The first model"
+    return self.model()
+
+
+@patch(as_prop=True)
+def ids(self: Workbench) -> list[str]:
+    "Ids of all images"
+    if self.splits:
+        return [id for split in self.splits for id in self.corpus.visuals(split).ids]
+    return self._images.ids
+
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #06092d98
+@patch
+def columns_of(
+    self: Workbench,
+    ids: Sequence[str],  # of images
+) -> dict[str, torch.Tensor]:
+    "Image features of the main gallery, which other methods need not compute; none if an image is missing"
+    gallery = self.main.gallery
+    if not all(id in gallery for id in ids):
+        return {}
+    rows = torch.tensor([gallery.places[id] for id in ids])
+    return {name: x[rows] for name, x in gallery.columns.items() if not name.startswith("description_")}
+
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #c7fd7711
+@patch(as_prop=True)
+def languages(self: Workbench) -> tuple[str, ...]:
+    "Languages that at least one model reads; those of the main model first"
+    return tuple(dict.fromkeys(language for m in self.models.values() for language in m.languages))
+
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #b10c8d63
+@patch
+def model(
+    self: Workbench,
+    name: str | None = None,  # None: the main model
+) -> Model:
+    "A model by name"
+    name = next(iter(self.models)) if name is None else name
+    known = f"one of {list(self.models)}"
+    expect(name in self.models, f"a model {name!r}", known, "Add it: workbench.add(name, method).")
+    return self.models[name]
+
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #97202dfb
+@patch
+def captions(
+    self: Workbench,
+    visual_id: str,  # image of the workbench
+    language: str | None = None,  # ISO 639; None: all
+    origin: str | None = None,  # human | mt | mllm; None: all
+) -> list[Caption]:
+    "Captions of one image"
+    captions = self._captions_of.get(visual_id, ())
+    return [c for c in captions if language in (None, c.language) and origin in (None, c.origin)]
+
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #6e8473e1
+@patch
+def alt(
+    self: Workbench,
+    visual_id: str,  # image of the workbench
+) -> str:
+    "Alternative text: a caption in the source language, else any caption, else the id"
+    source = self.main.method.backbone.source_language
+    captions = self.captions(visual_id, source) or self.captions(visual_id)
+    return captions[0].text if captions else visual_id
+
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #123ba7f7
+@patch
+def address(
+    self: Workbench,
+    visual_id: str,  # image of the workbench
+) -> str:
+    "Thumbnail as a data URL; of an unknown image, such as that of an example query, a clear one"
+    known = self._thumbnails
+    return data_address(known[visual_id]) if visual_id in known else NO_IMAGE
+
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #6382c66e
+@patch
+def picture_items(
+    self: Workbench,
+    scored: Iterable[tuple[str, float]],  # ids and scores, best first
+    marked: str = "",  # id of the target image; empty: none
+) -> list[dict]:  # items of `controls.PictureGrid`
+    "Ranked images as items of a grid"
+    return [
+        dict(id=id, src=self.address(id), alt=self.alt(id), rank=rank, score=float(score), marked=id == marked)
+        for rank, (id, score) in enumerate(scored, 1)
+    ]
+
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #5ddddc49
+@patch
+def picture(
+    self: Workbench,
+    visual_id: str,  # image of the workbench
+) -> Image.Image:
+    "An image as the model sees it; its thumbnail if there is neither a corpus nor a file"
+    for split in self.splits:
+        visuals = self.corpus.visuals(split)
+        if visual_id in visuals:
+            return visuals[visuals.index_of(visual_id)].picture
+    if visual_id in self.sources:
+        with suppress(LabError):  # the file was moved or deleted
+            return open_picture(self.sources[visual_id])
+    return Image.open(io.BytesIO(self._images.thumbnails[visual_id])).convert("RGB")
+
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #9e355001
+@patch
+def visual(
+    self: Workbench,
+    visual_id: str,  # image of the workbench
+) -> Image.Image | Visual:
+    "Input of the image tower: the image, or the frames of a clip"
+    if visual_id in self.sources:
+        with suppress(LabError):
+            return open_visual(self.sources[visual_id])
+    return self.picture(visual_id)
+
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #b3bb2158
+@patch
+def large_picture(
+    self: Workbench,
+    visual_id: str,  # image of the workbench
+    size: int = 256,  # longer side in pixels, for a corpus that draws its images
+) -> Image.Image:
+    "An image for display"
+    if self.splits:
+        return self.corpus.picture(visual_id, size)
+    picture = self.picture(visual_id)
+    picture.thumbnail((2 * size, 2 * size))
+    return picture
+
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #6cdf7352
+@patch
+def sample(
+    self: Workbench,
+    n: int,  # number of captions
+    languages: Sequence[str] | None = None,  # ISO 639; None: the main model's target languages
+    origin: str | None = "human",  # human | mt | mllm; None: all
+    seed: int = 0,  # random seed
+) -> list[Caption]:
+    "Random captions, evenly over the languages that have any; without captions, example queries without an image"
+    languages = list(languages or self.main.method.languages)
+    found = {code: [c for id in self.ids for c in self.captions(id, code, origin)] for code in languages}
+    pools = {code: pool for code, pool in found.items() if pool} or self.example_captions(languages)
+    given = f"no captions of origin {origin or 'any'!r} in {', '.join(languages)}"
+    expect(pools, given, "images with captions", "Give a corpus, or add captions to the gallery.")
+    rng = np.random.default_rng(seed)
+    drawn = []
+    for k, pool in enumerate(pools.values()):
+        share = n * (k + 1) // len(pools) - n * k // len(pools)
+        chosen = np.sort(rng.permutation(len(pool))[:share])
+        drawn += [pool[i] for i in chosen]
+    return drawn
+
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #356f1ccf
+@patch
+def choices(
+    self: Workbench,
+    facet: str,  # a column of `facets`
+) -> list[str]:  # sorted; empty for an unknown facet
+    "Values of a facet"
+    return sorted(self.facets[facet].explode().dropna().unique()) if facet in self.facets else []
+
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #43721f62
+@patch
+def among(
+    self: Workbench,
+    **filters: str,  # facet → value; an empty value is ignored
+) -> list[str] | None:  # image ids; None: no filter
+    "Images that match all filters"
+    wanted = {facet: value for facet, value in filters.items() if value}
+    unknown = [facet for facet in wanted if facet not in self.facets]
+    expect(not unknown, f"a filter by {unknown}", f"some of {list(self.facets)}", "Remove the filter.")
+    if not wanted:
+        return None
+    matches = [self.facets[facet].explode().eq(value).groupby(level=0).any() for facet, value in wanted.items()]
+    return [id for id in self.ids if all(match[id] for match in matches)]  # a cell can have several values
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #c4ff1799
 # the same queries in every language
@@ -621,7 +664,7 @@ def lexicon_model(
     gloss = built_in("translator")()
     return TranslatedQueries(backbone, gloss.sources, lambda text, language: gloss.gloss(text, language).english)
 
-
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #79f85c23
 @cache
 def world_models(
     name: str,  # of a world
@@ -636,7 +679,7 @@ def world_models(
         models[name] = load_run(run if folder.name == "method" else folder, backbone=backbone), folder
     return models
 
-
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #8e62cbe3
 def _scenes_workbench() -> Workbench:
     "The models for pictograms over the test and validation images of the built-in corpus"
     corpus = load_corpus("pictograms")
@@ -662,7 +705,7 @@ def _captioned_photographs(models: Mapping) -> Workbench | None:
         title=f"{corpus.name}, test",
     )
 
-
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #b098f276
 def _own_photographs(folder: Path, models: Mapping) -> Workbench:
     "The models for photographs over a folder or a gallery"
     pictures = read_pictures(folder, next(iter(models.values()))[0], "photographs")
@@ -675,7 +718,7 @@ def _own_photographs(folder: Path, models: Mapping) -> Workbench:
         captioned=_captioned_photographs(models),
     )
 
-
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #877c5c6e
 def _scenes_as_photographs(models: Mapping) -> Workbench:
     "The models for photographs over some of the built-in scenes, with their captions"
     method = next(iter(models.values()))[0]
@@ -687,7 +730,7 @@ def _scenes_as_photographs(models: Mapping) -> Workbench:
     title = "built-in scenes, as there are no photographs yet"
     return Workbench(models, gallery=pictures.gallery, world=WORLDS["photographs"], title=title)
 
-
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #4cf3332c
 @cache
 def world_workbench(
     name: str,  # a key of `WORLDS`
@@ -714,7 +757,7 @@ def default_workbench() -> Workbench:
     "The models for pictograms over the built-in scenes"
     return world_workbench("pictograms")
 
-
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #395ff2e8
 def has_photographs() -> bool:
     "Whether there are photographs on this machine, and a model for them"
     if "photographs" not in open_worlds():

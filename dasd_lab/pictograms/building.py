@@ -44,7 +44,7 @@ def _painted_scenes(spec: ScenesSpec, codes: list[str]) -> Iterator[_Painted]:
                 lines[f"captions.{split}.{caption.language}.jsonl"] += caption_line(caption)
             yield render(scene, spec.size, spec.seed), lines
 
-
+# %% ../../nbs/02_pictograms/47_building.ipynb #f2300dfe
 def _painted_names(names: Mapping[str, dict[str, str]], size: int) -> Iterator[_Painted]:
     "Pictograms with their names"
     for character, by_language in names.items():
@@ -115,7 +115,7 @@ class PartManifest(Manifest):
     versions: dict[str, str]
     bytes: dict[str, int]  # file → size
 
-
+# %% ../../nbs/02_pictograms/47_building.ipynb #b4dded1f
 def part_manifest(
     folder: str | Path,  # built by `build_pictograms`
     pixels: bool = False,  # compare the checksums of pixels as well?
@@ -134,7 +134,7 @@ def part_manifest(
             expect(same, f"{file} was changed", f"checksum {digest[:12]}…", rebuild)
     return manifest
 
-
+# %% ../../nbs/02_pictograms/47_building.ipynb #b2636c12
 def checksum(
     manifest: Mapping,  # of a part
 ) -> str:

@@ -43,7 +43,7 @@ def _captioner() -> "PictogramCaptioner":
 
     return PictogramCaptioner()
 
-
+# %% ../../nbs/02_pictograms/50_corpus.ipynb #e652eb91
 class Pictograms(Corpus):
     "A built part of the corpus"
 
@@ -107,7 +107,7 @@ def scenes(self: Pictograms) -> dict[str, Scene]:
             }
     return self._read["scenes"]
 
-
+# %% ../../nbs/02_pictograms/50_corpus.ipynb #d7905b91
 @patch
 def scene(
     self: Pictograms,
@@ -118,7 +118,7 @@ def scene(
     expect(known, f"the image {visual_id!r}", f"one of {len(self.scenes):,}, such as 'test-00000'", "Check the id.")
     return self.scenes[visual_id]
 
-
+# %% ../../nbs/02_pictograms/50_corpus.ipynb #9fe16fb2
 @patch
 def facts(
     self: Pictograms,
@@ -130,7 +130,7 @@ def facts(
     scene = self.scene(visual_id)
     return dict(place=scene.place, object=tuple(thing.noun for thing in scene.things))
 
-
+# %% ../../nbs/02_pictograms/50_corpus.ipynb #9ac3fd0d
 @patch
 def picture(
     self: Pictograms,
@@ -160,7 +160,7 @@ def describe(
         text, _ = translate(scene, plan, language, f"{self.spec.seed}/{visual_id}/{style}/{seed}", self.spec.noise)
     return Caption(text, language, visual_id, origin, style)
 
-
+# %% ../../nbs/02_pictograms/50_corpus.ipynb #2a9f2950
 @patch
 def generated(
     self: Pictograms,
@@ -171,7 +171,7 @@ def generated(
     "Captions of scenes as the corpus has them, also in languages that it was built without"
     return [caption_of(self.scene(id), id, language, origin, self.spec) for id in ids]
 
-
+# %% ../../nbs/02_pictograms/50_corpus.ipynb #a76f93ce
 @patch
 def short_queries(
     self: Pictograms,
@@ -193,7 +193,7 @@ def _phrases(self: Pictograms, language: str) -> list[Caption]:
             phrases += [phrase_of(self.scene(id), id, language, i, self.spec, held_out) for i in range(self.n_phrases)]
     return phrases
 
-
+# %% ../../nbs/02_pictograms/50_corpus.ipynb #84a4da67
 @patch
 def with_phrases(
     self: Pictograms,
@@ -220,7 +220,7 @@ def _detected(self: Pictograms, split: str) -> Described:
         with TemporaryDirectory() as temporary:
             return describe_visuals(self.visuals(split), _captioner(), temporary, 64, progress)
 
-
+# %% ../../nbs/02_pictograms/50_corpus.ipynb #963b60b8
 @patch
 def described(
     self: Pictograms,

@@ -56,7 +56,7 @@ class DetectorOutput(NamedTuple):
     fine: Tensor  # [B, C, 16, 16] local features
     whole: Tensor  # [B, C'] mean features of the image
 
-
+# %% ../../nbs/02_pictograms/30_detector.ipynb #577e3d1e
 class Detector(nn.Module):
     "A small convolutional network that predicts centres of pictograms and classifies them"
 
@@ -119,7 +119,7 @@ def save_detector(
         write_tensors(weights, f / "model.safetensors")
         seal(f, kind="detector", nouns=detector.nouns, widths=detector.widths, hidden=detector.hidden, **facts)
 
-
+# %% ../../nbs/02_pictograms/30_detector.ipynb #8c882ac5
 class DetectorManifest(Manifest):
     "The manifest of a detector"
 
@@ -127,7 +127,7 @@ class DetectorManifest(Manifest):
     widths: tuple[int, int, int]
     hidden: int
 
-
+# %% ../../nbs/02_pictograms/30_detector.ipynb #a3b6f3b3
 def load_detector(
     folder: str | Path,  # written by `save_detector`
 ) -> Detector:  # in evaluation mode, float32
@@ -163,7 +163,7 @@ class Detection:
         x, y = (sum(instance[axis] for instance in self.instances) / self.count for axis in (0, 1))
         return x, y
 
-
+# %% ../../nbs/02_pictograms/30_detector.ipynb #9eb0a5d0
 @dataclass(frozen=True)
 class DetectedScene:
     "Detected content of an image"
@@ -188,7 +188,7 @@ def _input_pixels(
     method = Image.Resampling.BOX if min(middle.shape[:2]) >= _PIXELS else Image.Resampling.BICUBIC
     return np.asarray(Image.fromarray(middle).resize((_PIXELS, _PIXELS), method))
 
-
+# %% ../../nbs/02_pictograms/30_detector.ipynb #869a0dce
 class _Peaks(NamedTuple):
     "Candidates of one image"
 
@@ -199,7 +199,7 @@ class _Peaks(NamedTuple):
     colour: np.ndarray  # [P, 9]
     size: np.ndarray  # [P, 3]
 
-
+# %% ../../nbs/02_pictograms/30_detector.ipynb #99750ab5
 def _find_peaks(detector: Detector, output: DetectorOutput) -> list[_Peaks]:  # one per image
     "Local maxima of the heat maps and their classes"
     score = output.heat.sigmoid()
@@ -237,7 +237,7 @@ def _detection(peaks: _Peaks, group: list[int], nouns: Sequence[str]) -> Detecti
     instances = tuple((*map(float, peaks.points[i]), float(peaks.side[i])) for i in group)
     return Detection(nouns[noun], _COLOURS[colour], _SIZES[size], instances, float(peaks.score[group].max()))
 
-
+# %% ../../nbs/02_pictograms/30_detector.ipynb #87e377c6
 @torch.inference_mode()
 def detect(
     detector: Detector,  # in evaluation mode
@@ -277,7 +277,7 @@ def position_name(
     column, row = (min(2, max(0, int(3 * share))) for share in centre)
     return _POSITIONS[row][column]
 
-
+# %% ../../nbs/02_pictograms/30_detector.ipynb #f9350eb7
 def to_text(
     scene: DetectedScene,  # detected content
 ) -> str:

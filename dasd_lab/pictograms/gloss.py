@@ -104,7 +104,7 @@ class Lexicon:
     def spaced(self) -> bool:
         return bool(self.language.join)
 
-
+# %% ../../nbs/02_pictograms/70_gloss.ipynb #927d3c6b
 @lru_cache
 def _extra(code: str) -> dict:  # section → entries
     "Words of a language beyond its grammar"
@@ -118,7 +118,7 @@ def gloss_languages() -> list[str]:
     "Codes of the languages that `to_english` reads, English first"
     return languages(True)
 
-
+# %% ../../nbs/02_pictograms/70_gloss.ipynb #10698599
 def _leaves(table) -> Iterator[str]:
     "All texts of a nested table"
     if isinstance(table, dict | list | tuple):
@@ -181,7 +181,7 @@ def _modifier_readings(language: Language, extra: dict) -> Iterator[tuple[str, R
             for form in _leaves(table.get(key)):
                 yield form, Reading("modifier", english[key][0], key)
 
-
+# %% ../../nbs/02_pictograms/70_gloss.ipynb #07b7c745
 def _relation_readings(language: Language, extra: dict) -> Iterator[tuple[str, Reading]]:
     "Relations and prepositions without their complements"
     further = [(form, english, "") for english, forms in extra["relations"].items() for form in forms]
@@ -189,7 +189,7 @@ def _relation_readings(language: Language, extra: dict) -> Iterator[tuple[str, R
         before, _, after = re.sub(r"\{b[^}]*\}", "{b}", form).partition("{b}")
         yield before.strip() or after.strip(), Reading("relation", english.replace("{b}", "").strip(), key)
 
-
+# %% ../../nbs/02_pictograms/70_gloss.ipynb #0c4df2c8
 def _readings(language: Language, extra: dict) -> Iterator[tuple[str, Reading]]:
     "All forms and readings, the preferred ones first"
     yield from _noun_readings(language)
@@ -220,7 +220,7 @@ def _split_contractions(tokens: list[_Token], split: dict) -> list[_Token]:
         result += [_Token(form, "") for form in rest]
     return result
 
-
+# %% ../../nbs/02_pictograms/70_gloss.ipynb #5034580b
 @lru_cache
 def lexicon(
     code: str,  # ISO 639, one of `gloss_languages()`
@@ -291,7 +291,7 @@ def _reading_of_unknown(form: str, text: str) -> Reading:
         return Reading("unknown", text)
     return Reading("mark", form.translate(_MARKS))
 
-
+# %% ../../nbs/02_pictograms/70_gloss.ipynb #b60a7f02
 def _longest_entry(
     tokens: list[_Token], start: int, lex: Lexicon, previous: Reading | None
 ) -> tuple[Reading | None, int]:  # reading and number of tokens
@@ -304,7 +304,7 @@ def _longest_entry(
             return reading, n
     return None, 1
 
-
+# %% ../../nbs/02_pictograms/70_gloss.ipynb #fabbe1ff
 def _look_up(tokens: list[_Token], lex: Lexicon) -> list[tuple[Reading, str]]:  # reading, text
     "Readings of a sentence, the longest entries first"
     result: list[tuple[Reading, str]] = []

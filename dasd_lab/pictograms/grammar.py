@@ -54,7 +54,7 @@ class Thing:
     count: int = 1  # 1…4
     modifier: str = ""  # one of `MODIFIERS`, or none
 
-
+# %% ../../nbs/02_pictograms/10_grammar.ipynb #4c528363
 @dataclass(frozen=True)
 class Scene:
     "Content of an image"
@@ -77,7 +77,7 @@ class SentencePlan:
     # register mt: draws in [0, 1) that choose among equivalent wordings of template, relation and place
     wordings: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
-
+# %% ../../nbs/02_pictograms/10_grammar.ipynb #f0658094
 class Segment(NamedTuple):
     "A part of a sentence and its source"
 
@@ -95,7 +95,7 @@ class Noun:
     gender: str  # m, f, n …; a classifier in zh and ja; '-' for neither
     forms: dict[tuple[str, str], str]  # (number class, case) → form
 
-
+# %% ../../nbs/02_pictograms/10_grammar.ipynb #624f9ac1
 @dataclass(frozen=True, eq=False)
 class Language:
     "Grammar and lexicon of a language"
@@ -222,13 +222,13 @@ def modifier_form(
         return text[:-1] + resolve(language.data["endings"], features, f"{language.code}: endings")
     return text
 
-
+# %% ../../nbs/02_pictograms/10_grammar.ipynb #169d1b37
 @lru_cache
 def _phrase_slots(np: str) -> list[str]:
     "Slots and literal text of a phrase pattern"
     return re.findall(r"\{\w+\}|[^{]+", np)
 
-
+# %% ../../nbs/02_pictograms/10_grammar.ipynb #604d21b0
 def _phrase_segment(
     language: Language, thing: Thing, slot: str, features: frozenset, noun: int, modifier: int, case: str
 ) -> Segment:
@@ -247,7 +247,7 @@ def _phrase_segment(
         return Segment("" if entry.gender == "-" else entry.gender, "classifier", entry.gender, features)
     return Segment(slot)
 
-
+# %% ../../nbs/02_pictograms/10_grammar.ipynb #f2d58150
 def _without_extra_blanks(segments: list[Segment]) -> tuple[Segment, ...]:
     "Remove blanks at the start and end and after another blank"
     last = len(segments) - 1
@@ -349,7 +349,7 @@ def _fill(self: _Sentence, template: str, kind: str = "literal", key: str = "", 
             segments += self._thing(slot, slot_part or part, case)
     return segments
 
-
+# %% ../../nbs/02_pictograms/10_grammar.ipynb #2be64518
 @patch
 def _place(self: _Sentence) -> Segment:
     wordings = self.book["places"][self.scene.place]
@@ -363,7 +363,7 @@ def _relation(self: _Sentence, part: str) -> list[Segment]:
     template = _wording(wordings[self.plan.relation], self.plan.wordings[1])
     return self._fill(template, "relation", self.scene.relation, part)
 
-
+# %% ../../nbs/02_pictograms/10_grammar.ipynb #601c8b06
 @patch
 def _thing(self: _Sentence, slot: str, part: str, case: str) -> tuple[Segment, ...]:
     i = "abc".index(slot)
@@ -417,7 +417,7 @@ def _choose(n: int, draw: float, power: float = 1.0) -> int:
     "Map a draw in [0, 1) to an index below n, with weights 1, 1/2, 1/3 … to the given power"
     return min(bisect(_cumulative_weights(n, power), draw), n - 1)
 
-
+# %% ../../nbs/02_pictograms/10_grammar.ipynb #d92d3711
 def plan_sentence(
     scene: Scene,  # content
     language: Language,  # grammar

@@ -29,7 +29,7 @@ def _named_parts(
         verb_phrase={(noun, scene.place) for noun in nouns},
     )
 
-
+# %% ../../nbs/02_pictograms/48_named_things.ipynb #918cdaa0
 def _scene_of(kind: str, named: tuple[str, ...]) -> Scene:
     "The part of a scene that a query names"
     if kind == "adjective_noun":
@@ -50,7 +50,7 @@ def _most_shown(
         chosen.setdefault(named if kind == "two_nouns" else named[0], named)
     return list(chosen.values())[:n]
 
-
+# %% ../../nbs/02_pictograms/48_named_things.ipynb #64c53e1a
 def named_things(
     scenes: Mapping[str, Scene],  # id of the image → scene
     language: str,  # a language with a grammar

@@ -88,7 +88,7 @@ def _form(part: Segment, language: Language, key: str, features: frozenset) -> s
         return modifier_form(language, Thing("", 1, key), variant, features)
     return resolve(language.data[f"{part.kind}s"][key], features)
 
-
+# %% ../../nbs/02_pictograms/40_noisy_translation.ipynb #ec86ff36
 def _other_forms(
     part: Segment,  # any segment
     language: Language,  # of the sentence
@@ -144,7 +144,7 @@ def _error_kind(spec: NoiseSpec, draw: float) -> str:
         draw -= rate
     return ""
 
-
+# %% ../../nbs/02_pictograms/40_noisy_translation.ipynb #88845dc8
 def _with_error(part: Segment, kind: str, language: Language, rng: Random) -> str | None:
     "Text with an error; None if the error does not apply"
     if kind == "dropped":  # one of several words of a place or relation, or the whole of another segment
@@ -159,7 +159,7 @@ def _with_error(part: Segment, kind: str, language: Language, rng: Random) -> st
         options = [english_of(part) if kind == "untranslated" else _other_sense(part, language, rng)]
     return (rng.choice(options) or None) if options else None
 
-
+# %% ../../nbs/02_pictograms/40_noisy_translation.ipynb #ce1dcbba
 def _replace_text(part: Segment, text: str) -> Segment:
     "Replace the text and keep the surrounding blanks"
     return part._replace(text=part.text.replace(part.text.strip(), text, 1))

@@ -215,7 +215,7 @@ def _fit_copies(count: int, side: float, width: float, height: float) -> tuple[l
             return offsets, side
         side *= 0.97
 
-
+# %% ../../nbs/02_pictograms/20_painting.ipynb #395ffed9
 def group(
     thing: Thing,  # the thing
     box: Box,  # its area
@@ -260,7 +260,7 @@ def layout(
         groups.append((thing, centres, side))
     return view, groups
 
-
+# %% ../../nbs/02_pictograms/20_painting.ipynb #5cadf5ab
 def render(
     scene: Scene,  # scene to paint
     size: int = 256,  # side, in pixels

@@ -155,7 +155,7 @@ def _english(scene: Scene, visual_id: str, seed: int) -> tuple[Caption, Sentence
     text, plan = realise(scene, "en", style, rng)
     return Caption(text, "en", visual_id, "human", style), plan
 
-
+# %% ../../nbs/02_pictograms/45_scenes.ipynb #db787ae5
 def caption_of(
     scene: Scene,  # content of the caption
     visual_id: str,  # id of the image
@@ -175,7 +175,7 @@ def caption_of(
     text, _ = realise(scene, language, style, rng)
     return Caption(text, language, visual_id, "human", style)
 
-
+# %% ../../nbs/02_pictograms/45_scenes.ipynb #6c60c161
 def captions_of(
     scene: Scene,  # content of the captions
     visual_id: str,  # id of the image
@@ -223,7 +223,7 @@ def phrase_scene(
     kind = rng.choices(list(PHRASES), [weight(kind) for kind in PHRASES])[0]
     return Scene(tuple(things[: PHRASES[kind]]), scene.place), kind
 
-
+# %% ../../nbs/02_pictograms/45_scenes.ipynb #9155f960
 def phrase_of(
     scene: Scene,  # of a training image
     visual_id: str,  # id of the image
@@ -257,7 +257,7 @@ def _names_of(data: dict) -> dict[str, str]:  # language → name
     names = {code: data.get(code, "").strip(":").replace("_", " ").strip() for code in emoji.LANGUAGES}
     return {code: name for code, name in names.items() if name}
 
-
+# %% ../../nbs/02_pictograms/45_scenes.ipynb #0b5b6da6
 def picture_names() -> dict[str, dict[str, str]]:  # emoji → language → name
     "Names of all OpenMoji pictograms"
     for code in emoji.LANGUAGES:

@@ -40,7 +40,7 @@ def _keep_official(folder: Path, state: dict[str, Tensor], report: OfficialRepor
     types = {k: str(state[k].dtype).removeprefix("torch.") for k in report.placed if state[k].dtype != torch.float32}
     seal(folder, kind="official", order=list(state), names=report.placed, types=types, unused=report.unused)
 
-
+# %% ../../nbs/05_runs/60_exchange.ipynb #3bd76180
 def import_official(
     path: str | Path,  # a released `pytorch_model.bin`
     out: str | Path,  # the run folder, new

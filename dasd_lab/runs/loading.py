@@ -34,6 +34,8 @@ class _TrainedTowers(TypedDict, total=False):
 
 
 CAPTIONS_ALONE = "captions alone"  # in a card instead of a corpus: parallel captions without images
+
+# %% ../../nbs/05_runs/50_loading.ipynb #11104f9a
 IMPORTED = "not known: imported"  # of a checkpoint of the authors' code
 
 
@@ -44,7 +46,7 @@ def corpora_in(
     names = card.get("corpora") or [card.get("corpus")]
     return tuple(name for name in names if name and name not in (CAPTIONS_ALONE, IMPORTED))
 
-
+# %% ../../nbs/05_runs/50_loading.ipynb #287aef18
 def trained_on(
     folder: Path,  # of a run, or of a companion, which was trained on the corpora of its run
 ) -> tuple[str, ...]:  # as `corpora.catalog.corpus_named` takes them
@@ -71,7 +73,7 @@ def _on_backbone(folder: Path, images: bool, loaded: Backbone | None) -> Retriev
             loaded = towers
     return load_method(method, loaded or load_backbone(backbone))
 
-
+# %% ../../nbs/05_runs/50_loading.ipynb #4eaf36d0
 def load_run(
     folder: str | Path,  # of a run or a published model; name of a shipped one, see `run_folder`; or frozen:NAME
     images: bool = True,  # False: captions alone are encoded, which loads in a third of the time
@@ -97,7 +99,7 @@ def load_run(
     method.run_folder = folder
     return method
 
-
+# %% ../../nbs/05_runs/50_loading.ipynb #db7fdaa0
 def words_of(
     run: str | Path = "photographs",  # with a folder `words`, see `run_folder`
     backbone: Backbone | None = None,  # that of the run, loaded before

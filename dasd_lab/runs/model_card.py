@@ -42,7 +42,7 @@ def table_row(
     "A row of a Markdown table"
     return f"| {' | '.join(cells)} |"
 
-
+# %% ../../nbs/05_runs/30_model_card.ipynb #5a34360f
 def recall_table(
     rows: Mapping[str, Mapping[str, float]],  # language → metric → value in [0, 1]
 ) -> str:
@@ -53,7 +53,7 @@ def recall_table(
     lines += [table_row([code, *(f"{100 * row[metric]:.1f}" for metric in metrics)]) for code, row in rows.items()]
     return "\n".join(lines)
 
-
+# %% ../../nbs/05_runs/30_model_card.ipynb #39b11190
 def recall_results(
     results: Sequence[Mapping],  # 'about' and 'rows', as `Results.to_json` writes them
 ) -> list[EvalResult]:
@@ -87,7 +87,7 @@ def _items(values: Mapping | None) -> str:
     "A mapping as text"
     return ", ".join(f"{k}: {v:,}" if isinstance(v, int) else f"{k}: {v}" for k, v in (values or {}).items())
 
-
+# %% ../../nbs/05_runs/30_model_card.ipynb #4fafd2a8
 def _towers(backbone: Mapping) -> str:
     "The frozen towers and their origin"
     origin = "in this repository"
@@ -96,7 +96,7 @@ def _towers(backbone: Mapping) -> str:
     name = backbone["name"] or backbone["tower"]
     return f"{name} ({backbone['tower']}, {origin}), fingerprint {backbone['fingerprint']}"
 
-
+# %% ../../nbs/05_runs/30_model_card.ipynb #444ead5b
 def training_table(
     config: Mapping,  # as in `config.json`
 ) -> str:
@@ -142,7 +142,7 @@ def card_header(
         eval_results=recall_results(results) if results else None,
     )
 
-
+# %% ../../nbs/05_runs/30_model_card.ipynb #a242b182
 def _recalls(result: Mapping) -> str:
     "An evaluation: what was measured, and its table"
     about = result["about"]
@@ -159,7 +159,7 @@ def _recalls(result: Mapping) -> str:
         f"\n\n{recall_table(result['rows'])}"
     )
 
-
+# %% ../../nbs/05_runs/30_model_card.ipynb #6476d50c
 def model_card(
     name: str,  # of the model
     config: Mapping,  # as in `config.json`

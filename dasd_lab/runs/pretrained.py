@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from fastcore.basics import patch
 from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
 
 import dasd_lab
@@ -44,14 +45,14 @@ def published_tower(
     w = CATALOGUE[choice["pretrained"]]
     return dict(open_clip=choice["open_clip"], pretrained=w.name, hub=w.hub, revision=w.revision, licence=w.licence)
 
-
+# %% ../../nbs/05_runs/40_pretrained.ipynb #99bfafeb
 def named_towers(
     published: Mapping,  # see `published_tower`
 ) -> Backbone:
     "Referenced towers, from weights of the catalogue, which must have been downloaded"
     return open_clip_backbone(published["open_clip"], find_weights(published["pretrained"]))
 
-
+# %% ../../nbs/05_runs/40_pretrained.ipynb #c35e0abf
 def tower_facts(
     backbone: Backbone,  # frozen
     published: Mapping | None = None,  # see `published_tower`
@@ -72,7 +73,7 @@ def tower_facts(
     )
     return json.loads(json.dumps(facts))
 
-
+# %% ../../nbs/05_runs/40_pretrained.ipynb #4a6f1a71
 def checked_towers(
     backbone: Backbone,  # as loaded
     facts: Mapping,  # from `tower_facts`
@@ -118,7 +119,7 @@ def model_config(
     )
     return json.loads(json.dumps(config))
 
-
+# %% ../../nbs/05_runs/40_pretrained.ipynb #5fd29ff6
 _TYPES = dict(method=str, config=dict, languages=list, backbone=dict, training=dict, files=dict)  # key → type
 
 
@@ -185,7 +186,7 @@ def _card_with_origin(folder: Path) -> dict:
     of_run = read_json(run_parts(folder)[1].parent / "card.json", optional=True)
     return {key: of_run[key] for key in (*_ORIGIN, *_SOURCE) if key in of_run} | run_card(folder)
 
-
+# %% ../../nbs/05_runs/40_pretrained.ipynb #93a3fbe1
 class Pretrained(ModelHubMixin, library_name="dasd_lab"):
     "A trained method that can be saved, loaded and published"
 
@@ -211,31 +212,6 @@ class Pretrained(ModelHubMixin, library_name="dasd_lab"):
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.method.name} for {', '.join(self.method.languages)} on {self.method.backbone.name}"
-
-    def generate_model_card(self, **kwargs) -> ModelCard:
-        "The card that was loaded, or one written from the facts"
-        if not self.card:
-            config = model_config(self.method, self.training, self.published)
-            return model_card(self.name, config, self.results, self.license)
-        header = "YAML between two lines of three dashes"
-        with opening("the card", header, "Correct README.md."):
-            return ModelCard(self.card)
-
-    def _save_pretrained(self, save_directory: Path) -> None:
-        "Write weights, tokenizers and configuration into an empty folder"
-        towers: Any = self.method.backbone
-        if self.published:
-            checked_towers(named_towers(self.published), tower_facts(towers), self.name)
-        else:
-            save_backbone(towers, save_directory / "backbone", half=without_loss(towers.clip.state_dict()))
-        state = own_state(self.method)
-        if without_loss(state):
-            state = {k: v.half() if v.is_floating_point() else v for k, v in state.items()}
-        write_tensors(state, save_directory / "model.safetensors")
-        self.method.tokenizer.save(save_directory / "tokenizer.json")
-        if self.method.describer:
-            self.method.describer.save(save_directory / "words")
-        seal(save_directory, "config.json", **model_config(self.method, self.training, self.published))
 
     def save_pretrained(
         self,
@@ -325,3 +301,32 @@ class Pretrained(ModelHubMixin, library_name="dasd_lab"):
         )
         method = load_method(method_folder, load_backbone(backbone_folder))
         return cls(method, card, results, name, license, published)
+
+# %% ../../nbs/05_runs/40_pretrained.ipynb #e5255eb9
+@patch
+def generate_model_card(self: Pretrained, **kwargs) -> ModelCard:
+    "The card that was loaded, or one written from the facts"
+    if not self.card:
+        config = model_config(self.method, self.training, self.published)
+        return model_card(self.name, config, self.results, self.license)
+    header = "YAML between two lines of three dashes"
+    with opening("the card", header, "Correct README.md."):
+        return ModelCard(self.card)
+
+# %% ../../nbs/05_runs/40_pretrained.ipynb #ac01d4b1
+@patch
+def _save_pretrained(self: Pretrained, save_directory: Path) -> None:
+    "Write weights, tokenizers and configuration into an empty folder"
+    towers: Any = self.method.backbone
+    if self.published:
+        checked_towers(named_towers(self.published), tower_facts(towers), self.name)
+    else:
+        save_backbone(towers, save_directory / "backbone", half=without_loss(towers.clip.state_dict()))
+    state = own_state(self.method)
+    if without_loss(state):
+        state = {k: v.half() if v.is_floating_point() else v for k, v in state.items()}
+    write_tensors(state, save_directory / "model.safetensors")
+    self.method.tokenizer.save(save_directory / "tokenizer.json")
+    if self.method.describer:
+        self.method.describer.save(save_directory / "words")
+    seal(save_directory, "config.json", **model_config(self.method, self.training, self.published))

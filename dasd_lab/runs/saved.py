@@ -53,7 +53,7 @@ def _halved(
     least, most = torch.aminmax(values)
     return values.short() if SHORT.min <= least and most <= SHORT.max else values
 
-
+# %% ../../nbs/05_runs/10_saved.ipynb #9d200960
 def save_method(
     method: RetrievalMethod,  # registered; without a tokenizer it reads ids only
     folder: str | Path,  # where
@@ -111,7 +111,7 @@ def method_in(
     method.load_state_dict(method.state_dict() | weights)
     return method.eval().requires_grad_(False)
 
-
+# %% ../../nbs/05_runs/10_saved.ipynb #6bb23ed0
 def _check_weights(
     folder: str | Path,
     weights: Mapping[str, Tensor],
@@ -134,7 +134,7 @@ class MethodManifest(Manifest):
     text: NotRequired[dict]  # the method beside it whose text side it has: 'folder', and 'manifest', its SHA-256
     words: NotRequired[dict]  # the describer beside it: likewise
 
-
+# %% ../../nbs/05_runs/10_saved.ipynb #b71aa951
 def _beside(
     folder: Path,  # of a method
     part: Mapping,  # 'folder' and 'manifest' of `MethodManifest`
@@ -149,7 +149,7 @@ def _beside(
     expect(same, f"another {place} than {folder} was trained with", needed, "Restore it, or retrain this one.")
     return place
 
-
+# %% ../../nbs/05_runs/10_saved.ipynb #826d98fa
 def load_method(
     folder: str | Path,  # as `save_method` wrote it
     backbone: Backbone,  # the one it was trained on

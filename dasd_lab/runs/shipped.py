@@ -26,12 +26,12 @@ def shipped_run(
     "The folder of a trained run that comes with the lab"
     return weights_folder() / name
 
-
+# %% ../../nbs/05_runs/20_shipped.ipynb #b3158221
 def shipped_runs() -> list[str]:
     "Names of the trained runs that come with the lab"
     return sorted(card.parent.name for card in weights_folder().glob("*/card.json"))
 
-
+# %% ../../nbs/05_runs/20_shipped.ipynb #6be67054
 def run_folder(
     # name of a shipped run or of its companion, such as photographs/multilingual; or a folder: of the same name it is
     # written ./photographs
@@ -52,7 +52,7 @@ def run_folder(
         )
     return folder
 
-
+# %% ../../nbs/05_runs/20_shipped.ipynb #a93de983
 def run_for(
     corpus: str | None = None,  # name or folder; None: pictures of one's own
 ) -> str:  # one of `shipped_runs()`
@@ -61,7 +61,7 @@ def run_for(
         return "photographs"
     return "pictograms"
 
-
+# %% ../../nbs/05_runs/20_shipped.ipynb #69f59b28
 def run_parts(
     folder: Path,  # of a run, or of a companion, which lies in the folder of a run and has the same backbone
 ) -> tuple[Path, Path]:
@@ -70,7 +70,7 @@ def run_parts(
         return folder / "method", folder / "backbone"
     return folder, folder.parent / "backbone"
 
-
+# %% ../../nbs/05_runs/20_shipped.ipynb #7e3ff88b
 class _Card(TypedDict, total=False):
     "What is read of a card here; it holds more"
 
@@ -84,7 +84,7 @@ class _Towers(TypedDict, total=False):
     tower: str
     model_cfg: dict
 
-
+# %% ../../nbs/05_runs/20_shipped.ipynb #7f8686ef
 def run_card(
     folder: Path,  # of a run or of a companion
 ) -> dict:  # empty if there is none
@@ -96,7 +96,7 @@ def run_card(
     companions = read_json(folder.parent / "card.json", _Card, optional=True).get("companions", {})
     return checked(_Card, companions.get(folder.name, {}), f"{folder.parent / 'card.json'}.companions.{folder.name}")
 
-
+# %% ../../nbs/05_runs/20_shipped.ipynb #868b4141
 def run_languages(
     name_or_path: str | Path,  # see `run_folder`
 ) -> tuple[str, ...]:  # ISO 639; empty: not recorded in a way that can be read without loading the run
@@ -110,7 +110,7 @@ def run_languages(
     source = "en" if "en" in codes else codes[0]
     return tuple(dict.fromkeys((*card["languages"], source)))
 
-
+# %% ../../nbs/05_runs/20_shipped.ipynb #0db3b133
 MULTILINGUAL = "multilingual"  # companion that reads many languages which it was not taught, see `multilingual`
 
 

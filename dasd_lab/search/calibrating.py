@@ -37,7 +37,7 @@ class Searched:
     features: Tensor  # [n, E], of length 1
     shown: list[Image.Image]  # n images for display
 
-
+# %% ../../nbs/08_search/0_queries/30_calibrating.ipynb #d158cf6e
 def sampled_images(
     method: RetrievalMethod,  # with an image tower
     corpus: Corpus,  # with images
@@ -52,7 +52,7 @@ def sampled_images(
         features = method.encode_visuals(columns)["features"]
     return Searched(ids, normalize(features.float().cpu(), dim=-1), [corpus.picture(id, 256) for id in ids])
 
-
+# %% ../../nbs/08_search/0_queries/30_calibrating.ipynb #c882a63f
 def asked_of(
     corpus: Corpus,  # with captions
     split: str,  # of the corpus
@@ -71,7 +71,7 @@ def asked_of(
     asked = [(c.text, frozenset({c.visual_id})) for c in captions]
     return asked + [(query.text, query.shown & there) for query in short if query.shown & there]
 
-
+# %% ../../nbs/08_search/0_queries/30_calibrating.ipynb #bbfcb4cf
 def _searched(
     method: RetrievalMethod, images: Searched, asked: Asked, language: str
 ) -> tuple[Tensor, Tensor, Tensor]:  # of length 1 [Q, E]; [Q, n]; bool [Q, n]
@@ -94,7 +94,7 @@ def _limits(calibration: Calibration, method: RetrievalMethod, asked: Asked, ima
     ).to_dict("index")
     return {length: found.get(length) or next(iter(found.values())) for length in ("short", "long")}
 
-
+# %% ../../nbs/08_search/0_queries/30_calibrating.ipynb #06782927
 def calibrate(
     method: RetrievalMethod,  # trained on the corpus
     corpus: Corpus,  # with the splits train and validation
@@ -128,7 +128,7 @@ def queries_without_image() -> dict[str, list[str]]:
     path = files("dasd_lab") / "evaluation" / "queries_without_image.json"
     return json.loads(path.read_text(encoding="utf-8"))
 
-
+# %% ../../nbs/08_search/0_queries/30_calibrating.ipynb #42601c12
 def _signs(
     calibration: Calibration, method: RetrievalMethod, images: Searched, asked: Asked, language: str, removed: bool
 ) -> list[dict]:  # of each query
@@ -141,7 +141,7 @@ def _signs(
         rows.append(dict(any=bool(signs), no_image="no image" in signs, query="query" in signs))
     return rows
 
-
+# %% ../../nbs/08_search/0_queries/30_calibrating.ipynb #0ade8579
 def doubt_figures(
     calibration: Calibration,  # of the method
     method: RetrievalMethod,  # with an image tower

@@ -25,7 +25,7 @@ def _visible(character: str) -> str:
         return character
     return ""
 
-
+# %% ../../nbs/08_search/0_queries/05_cleaning.ipynb #e6022cc6
 def clean_query(
     text: str,  # as typed
     limit: int = QUERY_LIMIT,  # maximum number of characters; the rest is removed

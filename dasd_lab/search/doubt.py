@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from fastcore.basics import patch
 from PIL import Image
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -51,7 +52,7 @@ def words_of(
         words += pairs or [run]
     return words
 
-
+# %% ../../nbs/08_search/0_queries/10_doubt.ipynb #b4bddf44
 def known_words(
     captions: Iterable[str],  # of training, in one language
 ) -> set[str]:
@@ -88,67 +89,79 @@ class Calibration:
     limits: Mapping[str, Mapping[str, Mapping[str, float]]]  # language → short or long → fewest score, most unknown
     about: Mapping = field(default_factory=dict)  # provenance
 
-    def normalised(
-        self,
-        scores: Tensor,  # [Q] of one image each
-        vectors: Tensor,  # [Q, E] of the queries
-    ) -> Tensor:  # [Q]
-        "Scores in standard deviations of each query's scores on the cohort"
-        others = normalize(vectors.float().cpu(), dim=-1) @ self.cohort.T
-        return (scores.float().cpu() - others.mean(1)) / others.std(1).clamp(min=1e-6)
+# %% ../../nbs/08_search/0_queries/10_doubt.ipynb #57cb28a0
+@patch
+def normalised(
+    self: Calibration,
+    scores: Tensor,  # [Q] of one image each
+    vectors: Tensor,  # [Q, E] of the queries
+) -> Tensor:  # [Q]
+    "Scores in standard deviations of each query's scores on the cohort"
+    others = normalize(vectors.float().cpu(), dim=-1) @ self.cohort.T
+    return (scores.float().cpu() - others.mean(1)) / others.std(1).clamp(min=1e-6)
 
-    def unknown(
-        self,
-        text: str,  # a query
-        language: str,  # ISO 639
-    ) -> list[str]:
-        "Words of a query that are not known; none in a language without captions"
-        known = self.words.get(language)
-        return [word for word in words_of(text) if word not in known] if known else []
+# %% ../../nbs/08_search/0_queries/10_doubt.ipynb #e0b61c7a
+@patch
+def unknown(
+    self: Calibration,
+    text: str,  # a query
+    language: str,  # ISO 639
+) -> list[str]:
+    "Words of a query that are not known; none in a language without captions"
+    known = self.words.get(language)
+    return [word for word in words_of(text) if word not in known] if known else []
 
-    def distances(
-        self,
-        images: Sequence[Image.Image],  # n of any size
-    ) -> Tensor:  # [n]
-        "Squared Mahalanobis distances of their appearance from the training images"
-        away = torch.tensor(np.array([appearance(image) for image in images])).float().view(-1, 24) - self.centre
-        return ((away @ self.precision) * away).sum(1)
+# %% ../../nbs/08_search/0_queries/10_doubt.ipynb #ac9402e0
+@patch
+def distances(
+    self: Calibration,
+    images: Sequence[Image.Image],  # n of any size
+) -> Tensor:  # [n]
+    "Squared Mahalanobis distances of their appearance from the training images"
+    away = torch.tensor(np.array([appearance(image) for image in images])).float().view(-1, 24) - self.centre
+    return ((away @ self.precision) * away).sum(1)
 
-    def unlike_images(
-        self,
-        images: Sequence[Image.Image],  # a sample
-    ) -> bool:
-        "Are most of some images unlike the training images?"
-        return bool(images) and float((self.distances(images) > self.most_distance).float().mean()) > 0.5
+# %% ../../nbs/08_search/0_queries/10_doubt.ipynb #c6d121a9
+@patch
+def unlike_images(
+    self: Calibration,
+    images: Sequence[Image.Image],  # a sample
+) -> bool:
+    "Are most of some images unlike the training images?"
+    return bool(images) and float((self.distances(images) > self.most_distance).float().mean()) > 0.5
 
-    def signs(
-        self,
-        text: str,  # a query
-        language: str,  # ISO 639
-        vector: Tensor | None = None,  # [1, E]; None: the score is no cosine
-        best: float | None = None,  # score of the best image
-    ) -> tuple[str, ...]:  # of "no image" and "query"
-        "Signs of doubt about a query"
-        limits = self.limits.get(language, {}).get(length_of(text))
-        if not limits:
-            return ()
-        unknown = len(self.unknown(text, language)) / max(1, len(words_of(text)))
-        found = {"query": unknown > limits["most_unknown"]}
-        if vector is not None and best is not None:
-            score = float(self.normalised(torch.tensor([best]), vector)[0])
-            found = {"no image": score < limits["fewest_score"]} | found
-        return tuple(sign for sign, is_found in found.items() if is_found)
+# %% ../../nbs/08_search/0_queries/10_doubt.ipynb #47885cea
+@patch
+def signs(
+    self: Calibration,
+    text: str,  # a query
+    language: str,  # ISO 639
+    vector: Tensor | None = None,  # [1, E]; None: the score is no cosine
+    best: float | None = None,  # score of the best image
+) -> tuple[str, ...]:  # of "no image" and "query"
+    "Signs of doubt about a query"
+    limits = self.limits.get(language, {}).get(length_of(text))
+    if not limits:
+        return ()
+    unknown = len(self.unknown(text, language)) / max(1, len(words_of(text)))
+    found = {"query": unknown > limits["most_unknown"]}
+    if vector is not None and best is not None:
+        score = float(self.normalised(torch.tensor([best]), vector)[0])
+        found = {"no image": score < limits["fewest_score"]} | found
+    return tuple(sign for sign, is_found in found.items() if is_found)
 
-    def languages_that_know(
-        self,
-        text: str,  # a query
-        languages: Sequence[str],  # candidates
-    ) -> list[str]:  # some of the candidates; empty if no language has captions with all its words
-        "Languages whose training captions have every word of a text"
-        words = words_of(text)
-        return [code for code in languages if code in self.words and words and not self.unknown(text, code)]
+# %% ../../nbs/08_search/0_queries/10_doubt.ipynb #c2c7b39b
+@patch
+def languages_that_know(
+    self: Calibration,
+    text: str,  # a query
+    languages: Sequence[str],  # candidates
+) -> list[str]:  # some of the candidates; empty if no language has captions with all its words
+    "Languages whose training captions have every word of a text"
+    words = words_of(text)
+    return [code for code in languages if code in self.words and words and not self.unknown(text, code)]
 
-
+# %% ../../nbs/08_search/0_queries/10_doubt.ipynb #ef7ece2e
 def length_of(
     text: str,  # a query
 ) -> str:  # 'short' or 'long'
@@ -184,7 +197,7 @@ class CalibrationManifest(Manifest):
     limits: dict[str, dict[str, dict[str, float]]]  # language → short or long → see `Calibration`
     most_distance: float
 
-
+# %% ../../nbs/08_search/0_queries/10_doubt.ipynb #251ce06c
 def method_files(
     run: Path,  # a run or a companion
 ) -> dict[str, str]:  # name → SHA-256
@@ -192,7 +205,7 @@ def method_files(
     folder, _ = run_parts(run)
     return checked(Manifest, read_manifest(folder, "method"), str(folder / "manifest.json"))["files"]
 
-
+# %% ../../nbs/08_search/0_queries/10_doubt.ipynb #f4ce8d55
 def save_calibration(
     calibration: Calibration,  # of the method of the run
     run: str | Path,  # folder of the run or companion
@@ -208,7 +221,7 @@ def save_calibration(
         seal(folder, kind="doubt", method_files=method_files(run), **facts)
     return run / "doubt"
 
-
+# %% ../../nbs/08_search/0_queries/10_doubt.ipynb #c53c54e9
 _AGAIN = "Remove this folder, or restore it."
 
 
@@ -235,7 +248,7 @@ def _read(
     )
     return Calibration(*parts, manifest["most_distance"], words, manifest["limits"])
 
-
+# %% ../../nbs/08_search/0_queries/10_doubt.ipynb #55f5c0ff
 def calibration_of(
     method: Any,  # a method, or one that stands for it
 ) -> Calibration | None:  # None: there is none, or it is of other weights

@@ -57,7 +57,7 @@ def supported_languages(
     "Target languages and source language of a method"
     return tuple(dict.fromkeys((*method.languages, source_language(method))))
 
-
+# %% ../../nbs/08_search/0_queries/20_queries.ipynb #b11b02fb
 _SURE = 0.97  # confidence from which a query is refused
 
 
@@ -75,7 +75,7 @@ def _check_only_language(
         f"Name the language if it is {only!r} (--language {only}); or take a multilingual model, or train one.",
     )
 
-
+# %% ../../nbs/08_search/0_queries/20_queries.ipynb #91b9cab0
 def _recognised(
     text: str,  # a query without emoji
     method: RetrievalMethod,  # that reads it
@@ -90,7 +90,7 @@ def _recognised(
         return able[0], 1.0
     return recognise_language(text, able or identifiable(supported) or supported[:1])
 
-
+# %% ../../nbs/08_search/0_queries/20_queries.ipynb #0459ab91
 def read_query(
     text: str,  # as typed
     method: RetrievalMethod,  # defines the supported languages

@@ -67,7 +67,7 @@ def cookie_of(
 def _equal(given: str, expected: str) -> bool:
     return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())
 
-
+# %% ../../nbs/10_serve/10_limits.ipynb #447541d3
 def from_another_site(
     request: Request,  # of a browser
 ) -> bool:
@@ -78,7 +78,7 @@ def from_another_site(
     is_link = request.method in SAFE and request.url.path == "/"
     return not is_link and request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
 
-
+# %% ../../nbs/10_serve/10_limits.ipynb #26809a02
 def knows_token(
     request: Request,  # to the service
     token: str,  # access token
@@ -88,7 +88,7 @@ def knows_token(
     bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
     return _equal(bearer, token) or _equal(request.cookies.get(name, ""), value)
 
-
+# %% ../../nbs/10_serve/10_limits.ipynb #dd870b2f
 def signed_in(
     request: Request,  # to the service
     token: str,  # access token
@@ -119,7 +119,7 @@ HEADERS = {
 def _refusal(status: int, message: str, **headers: str) -> Response:
     return JSONResponse(dict(error=message), status, headers)
 
-
+# %% ../../nbs/10_serve/10_limits.ipynb #069561ac
 def refusal(
     request: Request,  # to the service
     token: str,  # access token; '': none is needed
@@ -136,7 +136,7 @@ def refusal(
     message = "An access token is needed: open the link that the command printed."
     return _refusal(401, message, **{"www-authenticate": "Bearer"})
 
-
+# %% ../../nbs/10_serve/10_limits.ipynb #ce6964ee
 def protected(
     app,  # ASGI application
     settings: ServiceSettings,  # what is allowed

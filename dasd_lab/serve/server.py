@@ -63,14 +63,14 @@ def host_name(
         return name.lower()
     return f"[{ip}]" if ip.version == 6 else str(ip)
 
-
+# %% ../../nbs/10_serve/40_server.ipynb #f9a9a81a
 def is_local(
     host: str,  # address to listen on
 ) -> bool:
     "Whether only this machine can connect"
     return host_name(host) in ("127.0.0.1", "localhost", "[::1]")
 
-
+# %% ../../nbs/10_serve/40_server.ipynb #172ab002
 def link(
     host: str,  # address to listen on
     port: int,

@@ -48,7 +48,7 @@ class FoundPicture(BaseModel):
     score: float = Field(description="score of the method; a cosine is between -1 and 1")
     facts: Facts = Field(description="facts of the image")
 
-
+# %% ../../nbs/10_serve/30_service.ipynb #4bcd00f3
 class SearchAnswer(BaseModel):
     "Matching images, best first"
 
@@ -61,7 +61,7 @@ class SearchAnswer(BaseModel):
     unknown: list[str] = Field([], description="words of the query that no training caption has")
     more: bool = Field(False, description="whether there are further images")
 
-
+# %% ../../nbs/10_serve/30_service.ipynb #96277809
 class Change(BaseModel):
     "New facts of an image"
 
@@ -107,7 +107,7 @@ class SearchRequest(BaseModel):
         description='filter as JSON: column → a value, a list, {"from": …, "to": …}, {"starts": …} or {"not": …}',
     )
 
-
+# %% ../../nbs/10_serve/30_service.ipynb #ce04aa9e
 class SearchAlike(SearchRequest):
     "A search by text, by an image of the gallery, or by both"
 
@@ -206,7 +206,7 @@ def gallery(self: GalleryService) -> dict[str, str | int | bool | list[str] | di
         version=dasd_lab.__version__,
     )
 
-
+# %% ../../nbs/10_serve/30_service.ipynb #c7131c0a
 @patch
 def search(self: GalleryService, request: Annotated[SearchAlike, Query()]) -> SearchAnswer:
     "Search by text, by an image of the gallery, or by both"
@@ -218,7 +218,7 @@ def search_by_upload(self: GalleryService, picture: Upload, request: Annotated[S
     "Search by an uploaded image, and by text if there is one"
     return self._search(request, uploaded_picture(picture.file.read()))
 
-
+# %% ../../nbs/10_serve/30_service.ipynb #ff538a63
 @patch
 def _search(self: GalleryService, request: SearchRequest, picture) -> SearchAnswer:
     gallery = self._gallery
@@ -248,7 +248,7 @@ def _search(self: GalleryService, request: SearchRequest, picture) -> SearchAnsw
         answer = answer.model_copy(update=about | doubt | dict(direction=direction(query.language)))
     return answer
 
-
+# %% ../../nbs/10_serve/30_service.ipynb #d4e1b933
 @patch
 def picture(self: GalleryService, id: Id) -> dict[str, str | bool | Facts]:
     "Facts of an image, and whether its original file is shown"
@@ -263,7 +263,7 @@ def thumbnail(self: GalleryService, id: Id):
         raise HTTPException(404, "No such image.")
     return Response(self._gallery.thumbnails[id], media_type="image/webp", headers=CACHED)
 
-
+# %% ../../nbs/10_serve/30_service.ipynb #34142850
 @patch
 def original(self: GalleryService, id: Id):
     "The original file of an image, if the service shows it"
@@ -272,7 +272,7 @@ def original(self: GalleryService, id: Id):
         raise HTTPException(404, "No such file.")
     return FileResponse(path, headers=CACHED)
 
-
+# %% ../../nbs/10_serve/30_service.ipynb #be4b4731
 @patch
 def _original(self: GalleryService, id: str) -> Path | None:
     "The file of an image if it was uploaded or is below the folder of originals"
@@ -290,7 +290,7 @@ def may_write(self: GalleryService) -> None:
     if not self._settings.may_write:
         raise HTTPException(403, "This service is read-only.")
 
-
+# %% ../../nbs/10_serve/30_service.ipynb #a635f677
 @patch
 def add(
     self: GalleryService, picture: Upload, facts: Annotated[str, Form(max_length=20_000)] = ""
@@ -312,7 +312,7 @@ def add(
                 path.unlink(missing_ok=True)
     return self.picture(id)
 
-
+# %% ../../nbs/10_serve/30_service.ipynb #9a6afe7b
 @patch
 def _store(self: GalleryService, id: str, path: Path, facts: dict) -> None:
     # the change tells whether the image still exists when it is written
@@ -322,14 +322,14 @@ def _store(self: GalleryService, id: str, path: Path, facts: dict) -> None:
         # replace: another service may have added it a moment ago
         self._gallery.add([path], [id], {n: [v] for n, v in facts.items()}, replace=True)
 
-
+# %% ../../nbs/10_serve/30_service.ipynb #58891a7d
 @patch
 def change(self: GalleryService, id: Id, change: Change) -> dict[str, int]:
     "Change facts of an image; returns the number of images"
     with self._writing:
         return dict(pictures=self._gallery.change(self._existing(id), change.facts))
 
-
+# %% ../../nbs/10_serve/30_service.ipynb #604e2de4
 @patch
 def remove(self: GalleryService, id: Id) -> dict[str, int]:
     "Remove an image, and its file if it was uploaded; returns the number of images"
@@ -368,7 +368,7 @@ def gallery_app(
     app.router.routes += [Route(path, page) for path in PAGE]
     return protected(app, settings, PAGE)
 
-
+# %% ../../nbs/10_serve/30_service.ipynb #d4dc967d
 def _add_routes(app: FastAPI, service: GalleryService) -> None:
     app.get("/api/gallery")(service.gallery)
     app.get("/api/search", responses=NOT_FOUND)(service.search)

@@ -43,7 +43,7 @@ def uploaded_picture(
             # the opened file: a second decoder might read something else in it
             return read_picture(head, longest)
 
-
+# %% ../../nbs/10_serve/20_uploads.ipynb #471d1f3a
 def reencoded(
     picture: Image.Image,  # RGB
 ) -> bytes:  # WebP

@@ -106,7 +106,7 @@ def kept_bytes(
     del result  # the graph has to exist until here
     return total
 
-
+# %% ../../nbs/06_training/3_planning/25_advice.ipynb #0e584783
 def state_bytes(
     method: nn.Module,  # opened for a stage
 ) -> dict[str, int]:
@@ -212,7 +212,7 @@ def spoken(
     "A duration as days, hours, minutes and seconds"
     return str(timedelta(seconds=round(seconds)))
 
-
+# %% ../../nbs/06_training/3_planning/25_advice.ipynb #283c8bb8
 def advice_text(
     advice: Mapping[str, Any],  # from `advise`
 ) -> str:

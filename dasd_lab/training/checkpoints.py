@@ -93,14 +93,14 @@ class Progress:
     best: float | None = None  # best validation value of this stage
     best_weights: dict[str, Tensor] | None = None  # of the method, at that time
 
-
+# %% ../../nbs/06_training/1_loop/60_checkpoints.ipynb #e7f1a93a
 def checkpoints(
     run: str | Path,  # folder of a run
 ) -> list[Path]:  # the newest last
     "The checkpoints of a run"
     return sorted(p for p in (Path(run) / "checkpoints").glob("*") if re.fullmatch(r"\d+-\d+", p.name))
 
-
+# %% ../../nbs/06_training/1_loop/60_checkpoints.ipynb #552a230a
 def save_checkpoint(
     run: Path,  # folder of a run
     method: nn.Module,  # in training
@@ -130,7 +130,7 @@ class CheckpointManifest(Manifest):
     best: float | None
     log: list[dict]
 
-
+# %% ../../nbs/06_training/1_loop/60_checkpoints.ipynb #b6531e59
 def _newest_checkpoint(run: Path) -> tuple[Path, dict, dict[str, dict[str, Tensor]]] | None:
     "Folder, manifest and tensors by file of the newest complete checkpoint of a run; None: there is none"
     damage: list[str] = []

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from fastcore.basics import patch
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -45,7 +46,7 @@ class Recorded:
     outputs: dict[str, Tensor]  # written by it
     replay: Callable[[], None]  # computes it again
 
-
+# %% ../../nbs/06_training/1_loop/68_graphs.ipynb #f3d2e04b
 class Recorder:
     """Computes steps by recorded kernels
 
@@ -86,41 +87,47 @@ class Recorder:
         recorded.replay()
         return {name: value.clone() for name, value in recorded.outputs.items()}
 
-    def beside(self, call: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
-        "Compute on another stream, as recording does, so that what is made there can be recorded"
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            figures = call()
-        torch.cuda.current_stream().wait_stream(stream)
-        return figures
+# %% ../../nbs/06_training/1_loop/68_graphs.ipynb #9e75b4bb
+@patch
+def beside(self: Recorder, call: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
+    "Compute on another stream, as recording does, so that what is made there can be recorded"
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        figures = call()
+    torch.cuda.current_stream().wait_stream(stream)
+    return figures
 
-    def record(
-        self,
-        compute: Callable[[dict[str, Any]], dict[str, Tensor]],  # see `__call__`
-        inputs: dict[str, Tensor],  # copied to before each replay
-        others: Mapping[str, Any],  # the rest of the batch
-    ) -> Recorded:
-        "Record a computation; nothing is computed"
-        graph = torch.cuda.CUDAGraph()
-        self._allow_recording(True)
-        try:
-            # other threads go on, such as the one that copies batches to pinned memory
-            with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
-                outputs = compute({**inputs, **others})
-        except RuntimeError as e:
-            raise LabError(
-                f"a step that cannot be recorded ({str(e).splitlines()[0][:120]})",
-                "one that waits for nothing and decides nothing on the processor",
-                "Leave `graphs` out for this method.",
-            ) from e
-        finally:
-            self._allow_recording(False)
-        self.pool = graph.pool()
-        return Recorded(inputs, outputs, graph.replay)
+# %% ../../nbs/06_training/1_loop/68_graphs.ipynb #57896641
+@patch
+def record(
+    self: Recorder,
+    compute: Callable[[dict[str, Any]], dict[str, Tensor]],  # see `__call__`
+    inputs: dict[str, Tensor],  # copied to before each replay
+    others: Mapping[str, Any],  # the rest of the batch
+) -> Recorded:
+    "Record a computation; nothing is computed"
+    graph = torch.cuda.CUDAGraph()
+    self._allow_recording(True)
+    try:
+        # other threads go on, such as the one that copies batches to pinned memory
+        with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
+            outputs = compute({**inputs, **others})
+    except RuntimeError as e:
+        raise LabError(
+            f"a step that cannot be recorded ({str(e).splitlines()[0][:120]})",
+            "one that waits for nothing and decides nothing on the processor",
+            "Leave `graphs` out for this method.",
+        ) from e
+    finally:
+        self._allow_recording(False)
+    self.pool = graph.pool()
+    return Recorded(inputs, outputs, graph.replay)
 
-    def _allow_recording(self, allowed: bool) -> None:
-        "Torch's optimizers refuse it unless they are told; what they compute is the same"
-        for group in self.groups:
-            if "capturable" in group:
-                group["capturable"] = allowed
+# %% ../../nbs/06_training/1_loop/68_graphs.ipynb #9d97ebae
+@patch
+def _allow_recording(self: Recorder, allowed: bool) -> None:
+    "Torch's optimizers refuse it unless they are told; what they compute is the same"
+    for group in self.groups:
+        if "capturable" in group:
+            group["capturable"] = allowed

@@ -24,6 +24,7 @@ from accelerate.tracking import (
     get_available_trackers,
     is_tensorboard_available,
 )
+from fastcore.basics import patch
 
 from ..base.contracts import LabError, expect
 from ..base.presets import checked, opening, read_json
@@ -41,7 +42,7 @@ def check_trackers(
     known = f"some of {sorted(map(str, LOGGER_TYPE_TO_CLASS))}, of which {installed} are installed"
     expect(not missing, f"trackers {missing}", known, "Correct the name, `pip install` the package, or leave it out.")
 
-
+# %% ../../nbs/06_training/1_loop/50_logging.ipynb #5cc1bc96
 def _named(name: str, folder: Path) -> GeneralTracker:
     "A tracker of `accelerate` by its name, which shows the name of the run"
     tracker_class = LOGGER_TYPE_TO_CLASS[name]
@@ -49,7 +50,7 @@ def _named(name: str, folder: Path) -> GeneralTracker:
     options = dict(wandb=dict(name=folder.name), trackio=dict(name=folder.name), mlflow=dict(run_name=folder.name))
     return tracker_class("dasd_lab", *place, **options.get(name, {}))
 
-
+# %% ../../nbs/06_training/1_loop/50_logging.ipynb #cc8ebbea
 class Trackers:
     "Writes the rows of a run to TensorBoard files and to trackers; one that fails is dropped"
 
@@ -112,72 +113,82 @@ class RunLog:
         self._measured: deque[tuple[float, int]] = deque(maxlen=30)
         self.write()
 
-    def steps_before(
-        self,
-        stage: str,  # name of a stage
-    ) -> int:
-        "Steps of the stages before one; 0 for an unknown stage"
-        names = [s.name for s in self.stages]
-        return sum(s.steps for s in self.stages[: names.index(stage)]) if stage in names else 0
+# %% ../../nbs/06_training/1_loop/50_logging.ipynb #1e5deb66
+@patch
+def steps_before(
+    self: RunLog,
+    stage: str,  # name of a stage
+) -> int:
+    "Steps of the stages before one; 0 for an unknown stage"
+    names = [s.name for s in self.stages]
+    return sum(s.steps for s in self.stages[: names.index(stage)]) if stage in names else 0
 
-    def write(self) -> None:
-        "Write the whole log; lines after the checkpoint that a run resumes from disappear"
-        if self.folder:
-            text = "".join(json.dumps(row) + "\n" for row in self.rows)
-            with whole_file(self.folder / "log.jsonl") as f:
-                f.write_text(text, encoding="utf-8")
+# %% ../../nbs/06_training/1_loop/50_logging.ipynb #795f608f
+@patch
+def write(self: RunLog) -> None:
+    "Write the whole log; lines after the checkpoint that a run resumes from disappear"
+    if self.folder:
+        text = "".join(json.dumps(row) + "\n" for row in self.rows)
+        with whole_file(self.folder / "log.jsonl") as f:
+            f.write_text(text, encoding="utf-8")
 
-    def add(
-        self,
-        row: Mapping,  # 'step', 'stage' and figures
-    ) -> None:
-        "Add a row. NaN and infinity, which JSON lacks, are written as null"
-        plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
-        self.rows.append(plain)
-        if self.folder:
-            _append(self.folder, plain)
-        if self.trackers and "stage" in plain:
-            self.trackers.add(plain, self.steps_before(row["stage"]) + row["step"])
+# %% ../../nbs/06_training/1_loop/50_logging.ipynb #1e2c4270
+@patch
+def add(
+    self: RunLog,
+    row: Mapping,  # 'step', 'stage' and figures
+) -> None:
+    "Add a row. NaN and infinity, which JSON lacks, are written as null"
+    plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+    self.rows.append(plain)
+    if self.folder:
+        _append(self.folder, plain)
+    if self.trackers and "stage" in plain:
+        self.trackers.add(plain, self.steps_before(row["stage"]) + row["step"])
 
-    def close(self) -> None:
-        "Close the trackers"
-        if self.trackers:
-            self.trackers.close()
+# %% ../../nbs/06_training/1_loop/50_logging.ipynb #7750c905
+@patch
+def close(self: RunLog) -> None:
+    "Close the trackers"
+    if self.trackers:
+        self.trackers.close()
 
-    def write_progress(
-        self,
-        number: int,  # of the stage, from 0
-        step: int,  # completed steps of it
-        state: Literal["training", "stopped", "finished"] = "training",
-    ) -> None:
-        "Write the position and the speed of the run, at most once a second"
-        now = time.monotonic()
-        recent = bool(self._measured) and now - self._measured[-1][0] < 1.0
-        if self.folder is None or (recent and state == "training"):
-            return
-        stage = self.stages[number]
-        captions = sum(s.steps * s.batch_size for s in self.stages[:number]) + step * stage.batch_size
-        self._measured.append((now, captions))
-        began, before = self._measured[0]
-        rate = (captions - before) / (now - began) if now > began else 0.0
-        progress = dict(
-            state=state,
-            stage=stage.name,
-            stage_number=number + 1,
-            stages=len(self.stages),
-            step=step,
-            of=max(stage.steps, step),  # a stage may be prolonged
-            steps_per_s=rate / stage.batch_size,
-            captions=captions,
-            captions_of=max(captions, sum(s.steps * s.batch_size for s in self.stages)),
-            captions_per_s=rate,
-            measured_s=now - began,
-            pid=os.getpid(),
-            time=time.time(),
-        )
-        write_json(progress, self.folder / "progress.json")
+# %% ../../nbs/06_training/1_loop/50_logging.ipynb #9f9c712c
+@patch
+def write_progress(
+    self: RunLog,
+    number: int,  # of the stage, from 0
+    step: int,  # completed steps of it
+    state: Literal["training", "stopped", "finished"] = "training",
+) -> None:
+    "Write the position and the speed of the run, at most once a second"
+    now = time.monotonic()
+    recent = bool(self._measured) and now - self._measured[-1][0] < 1.0
+    if self.folder is None or (recent and state == "training"):
+        return
+    stage = self.stages[number]
+    captions = sum(s.steps * s.batch_size for s in self.stages[:number]) + step * stage.batch_size
+    self._measured.append((now, captions))
+    began, before = self._measured[0]
+    rate = (captions - before) / (now - began) if now > began else 0.0
+    progress = dict(
+        state=state,
+        stage=stage.name,
+        stage_number=number + 1,
+        stages=len(self.stages),
+        step=step,
+        of=max(stage.steps, step),  # a stage may be prolonged
+        steps_per_s=rate / stage.batch_size,
+        captions=captions,
+        captions_of=max(captions, sum(s.steps * s.batch_size for s in self.stages)),
+        captions_per_s=rate,
+        measured_s=now - began,
+        pid=os.getpid(),
+        time=time.time(),
+    )
+    write_json(progress, self.folder / "progress.json")
 
-
+# %% ../../nbs/06_training/1_loop/50_logging.ipynb #d9fe2173
 def _append(folder: Path, row: dict) -> None:
     "Append a row to `log.jsonl`"
     try:
@@ -197,7 +208,7 @@ def read_progress(
     "The position of a run"
     return read_json(Path(folder) / "progress.json", optional=True) or None
 
-
+# %% ../../nbs/06_training/1_loop/50_logging.ipynb #62c162ba
 def read_log(
     folder: str | Path,  # of a run
 ) -> list[dict]:  # complete rows
@@ -210,7 +221,7 @@ def read_log(
     with opening(path, "the log of a training"):
         return checked(list[dict], [json.loads(line) for line in complete.splitlines()], str(folder))
 
-
+# %% ../../nbs/06_training/1_loop/50_logging.ipynb #836c7c38
 _OTHER_FIGURES = {
     *("step", "stage", "language", "learning_rate", "loss", "gradient_norm", "fault"),
     *("critic_loss", "critic_accuracy", "agnostic_norm"),
@@ -224,7 +235,7 @@ def loss_terms(
     names = dict.fromkeys(name for row in log if row.get("loss") is not None for name in row)
     return [name for name in names if name not in _OTHER_FIGURES and not name.startswith("gradient_norm/")]
 
-
+# %% ../../nbs/06_training/1_loop/50_logging.ipynb #5c3fd676
 def remaining_s(
     progress: dict | None,  # from `read_progress`
 ) -> float | None:  # seconds; None: not known yet
@@ -254,7 +265,7 @@ def claim(
         "Wait for it, stop it, or choose another folder.",
     )
 
-
+# %% ../../nbs/06_training/1_loop/50_logging.ipynb #2bde4dd8
 def claimed(
     folder: str | Path,  # of a run
 ) -> bool:

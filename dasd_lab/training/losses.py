@@ -163,7 +163,7 @@ def verdict(
         truth[..., column] = 1.0
     return F.binary_cross_entropy_with_logits(logits, truth)
 
-
+# %% ../../nbs/06_training/1_loop/10_losses.ipynb #d9f0a9b1
 def critic_loss(
     features: Mapping[str, Tensor],  # 'matched_logits', 'mismatched_logits' [B, 1 or 2]
     share: float = 1.0,  # 1: the sum of both terms (paper); 0.5: their mean (authors' code)
@@ -172,7 +172,7 @@ def critic_loss(
     matched, mismatched = named(features, "matched_logits", "mismatched_logits")
     return share * (verdict(matched, True) + verdict(mismatched, False))
 
-
+# %% ../../nbs/06_training/1_loop/10_losses.ipynb #34dbb86e
 @loss(reads=("matched_logits", "mismatched_logits"))
 def adversarial(
     features: Mapping[str, Tensor],  # 'matched_logits', 'mismatched_logits' [B, 1 or 2]

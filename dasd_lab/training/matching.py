@@ -33,7 +33,7 @@ def targets(
     same = (index[:, None] == index).float()
     return same / same.sum(-1, keepdim=True)
 
-
+# %% ../../nbs/06_training/1_loop/12_matching.ipynb #f3e68b4d
 def temperature_of(
     features: Mapping[str, Tensor],  # 'temperature' [B], where it is learned
     temperature: float | None,  # a fixed one; None: the learned one
@@ -44,7 +44,7 @@ def temperature_of(
     (learned,) = named(features, "temperature")
     return learned.mean()
 
-
+# %% ../../nbs/06_training/1_loop/12_matching.ipynb #47656009
 def cosines(
     features: Mapping[str, Tensor],  # with the two named below
     first: str,  # rows
@@ -101,7 +101,7 @@ def min_max(
     "Scores scaled over the whole matrix"
     return (scores - scores.min()) / (scores.max() - scores.min())
 
-
+# %% ../../nbs/06_training/1_loop/12_matching.ipynb #0ec2a341
 @torch.no_grad()
 def softened(
     features: Mapping[str, Tensor],  # see `softened_matching`
@@ -121,7 +121,7 @@ def softened(
         return (alpha * min_max(scores) + (1 - alpha) * min_max(local.T)).softmax(-1)
     return ((alpha * scores + (1 - alpha) * local) / temperature).softmax(-1)
 
-
+# %% ../../nbs/06_training/1_loop/12_matching.ipynb #f5cf552e
 @loss(
     reads=("source_features", "target_features", "visual_features", "slot_features", "slot_mask", "temperature"),
     from_images=("slot_features", "slot_mask"),

@@ -83,7 +83,7 @@ def make_optimizers(
         return [torch.optim.AdamW(options, lr=stage.learning_rate, betas=(0.9, 0.98), eps=1e-8, fused=True)]
     return [torch.optim.Adam(options, lr=stage.learning_rate, fused=True)]
 
-
+# %% ../../nbs/06_training/1_loop/30_optimizers.ipynb #ac94f22c
 def _inside(name: str, part: str) -> bool:
     "Does a parameter belong to a part?"
     return name == part or name.startswith(f"{part}.")
@@ -94,14 +94,14 @@ def _rate(stage: Stage, name: str) -> float:
     matching = [part for part in stage.rates if _inside(name, part)]
     return stage.rates[max(matching, key=len)] if matching else 1.0
 
-
+# %% ../../nbs/06_training/1_loop/30_optimizers.ipynb #21c5bd34
 def _is_decayed(stage: Stage, name: str) -> bool:
     "Does weight decay apply to a parameter?"
     if stage.optimizer == "adam" or "bias" in name:
         return False
     return stage.optimizer != "adamw" or "norm" not in name.lower()
 
-
+# %% ../../nbs/06_training/1_loop/30_optimizers.ipynb #449e86eb
 def set_rate(
     optimizers: Iterable[Optimizer],  # of the stage
     rate: float,  # of this step
@@ -132,7 +132,7 @@ def steps_of(
         set_rate(optimizers, rate(step))
         yield step, batch
 
-
+# %% ../../nbs/06_training/1_loop/30_optimizers.ipynb #796e47d0
 def descend(
     loss_of: Callable[[Any], Tensor],  # batch → scalar
     batches: Iterable,  # one per step
@@ -168,7 +168,7 @@ def gradient_norm(
             gradient.mul_(factor)
     return norm
 
-
+# %% ../../nbs/06_training/1_loop/30_optimizers.ipynb #312edbe1
 def norm_by_part(
     method: nn.Module,  # after a backward pass
 ) -> dict[str, Tensor]:  # part, such as 'adapters' → scalar
@@ -201,7 +201,7 @@ def optimizer_tensors(
             tensors |= {f"{o}.{i}.{name}": value for name, value in state.items()}
     return tensors
 
-
+# %% ../../nbs/06_training/1_loop/30_optimizers.ipynb #08d71e2a
 def restore_optimizers(
     optimizers: Sequence[Optimizer],  # as `make_optimizers` returns them for the stage
     tensors: Mapping[str, Tensor],  # from `optimizer_tensors`

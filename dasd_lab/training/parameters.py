@@ -38,7 +38,7 @@ class TowerSizes:
     context_length: int  # tokens
     source_language: str = "en"
 
-
+# %% ../../nbs/06_training/3_planning/20_parameters.ipynb #23ee26d4
 @dataclass(frozen=True)
 class TowerConfig:
     "What towers are built from, without weights"
@@ -65,7 +65,7 @@ def _source_config(source: dict) -> TowerConfig:  # `source`: the preset of a so
     cfg = source["model_cfg"]
     return TowerConfig("open_clip", cfg | dict(text_cfg=dict(vocab_size=source["vocab_size"]) | cfg["text_cfg"]))
 
-
+# %% ../../nbs/06_training/3_planning/20_parameters.ipynb #9c788dc4
 def tower_config(
     preset: dict,  # 'backbone' or 'source_model'
 ) -> TowerConfig:
@@ -160,7 +160,7 @@ def part_of(
         return f"texts: {part_of(inner)}"
     return next((part for prefix, part in PARTS.items() if name.startswith(prefix)), name.split(".")[0])
 
-
+# %% ../../nbs/06_training/3_planning/20_parameters.ipynb #bba457aa
 def parameters_by_part(
     method: RetrievalMethod,  # may be on the meta device
     names: Sequence[str] | None = None,  # of some parameters; None: all of its own

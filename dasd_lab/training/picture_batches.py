@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from fastcore.basics import patch
 from torch import Tensor
 
 from ..backbone.store import StoredRows
@@ -27,7 +28,7 @@ def whole_pictures(
     with_captions = [{v for v in p.visual_index.tolist() if v >= 0} for p in pairs.values()]
     return sorted(set.intersection(*with_captions))
 
-
+# %% ../../nbs/06_training/1_loop/65_picture_batches.ipynb #a0c4e1cb
 def captions_by_picture(
     pairs: Mapping[str, CaptionPairs],  # language → aligned captions
     source: str,  # their source language
@@ -95,30 +96,6 @@ class PictureBatches:
         self._epoch = -1
         self._order = np.empty((0, batch_size), int)
 
-    def order(
-        self,
-        epoch: int,  # passes before this one
-    ) -> np.ndarray:  # [n_batches, B]
-        "The batches of one pass"
-        if self._epoch != epoch:
-            n = len(self.visuals) // self.batch_size * self.batch_size
-            shuffled = np.random.default_rng([self.seed, epoch, 13]).permutation(len(self.visuals))
-            self._order = shuffled[:n].reshape(-1, self.batch_size)
-            self._epoch = epoch
-        return self._order
-
-    def _draw_captions(
-        self,
-        chosen: np.ndarray,  # [B] images
-        step: int,
-    ) -> np.ndarray:  # [B, G, S] index into `texts`
-        "S captions per language of each image; repeated in turn where there are fewer"
-        places = self.places[chosen]
-        drawn = np.random.default_rng([self.seed, step, 17]).random(places.shape)
-        drawn[places < 0] = 2.0  # no caption: last in the order
-        turn = np.arange(self.captions) % self.counts[chosen][..., None]
-        return np.take_along_axis(places, np.take_along_axis(drawn.argsort(-1), turn, -1), -1)
-
     def __call__(
         self,
         step: int,  # from 0
@@ -143,7 +120,35 @@ class PictureBatches:
             done=min(1.0, step / self.steps),
         )
 
+# %% ../../nbs/06_training/1_loop/65_picture_batches.ipynb #adc52501
+@patch
+def order(
+    self: PictureBatches,
+    epoch: int,  # passes before this one
+) -> np.ndarray:  # [n_batches, B]
+    "The batches of one pass"
+    if self._epoch != epoch:
+        n = len(self.visuals) // self.batch_size * self.batch_size
+        shuffled = np.random.default_rng([self.seed, epoch, 13]).permutation(len(self.visuals))
+        self._order = shuffled[:n].reshape(-1, self.batch_size)
+        self._epoch = epoch
+    return self._order
 
+# %% ../../nbs/06_training/1_loop/65_picture_batches.ipynb #ec9776bd
+@patch
+def _draw_captions(
+    self: PictureBatches,
+    chosen: np.ndarray,  # [B] images
+    step: int,
+) -> np.ndarray:  # [B, G, S] index into `texts`
+    "S captions per language of each image; repeated in turn where there are fewer"
+    places = self.places[chosen]
+    drawn = np.random.default_rng([self.seed, step, 17]).random(places.shape)
+    drawn[places < 0] = 2.0  # no caption: last in the order
+    turn = np.arange(self.captions) % self.counts[chosen][..., None]
+    return np.take_along_axis(places, np.take_along_axis(drawn.argsort(-1), turn, -1), -1)
+
+# %% ../../nbs/06_training/1_loop/65_picture_batches.ipynb #e037667a
 def _distinct(captions: Sequence[Sequence[str]]) -> list[str]:
     "The captions of all images, each once"
     return list(dict.fromkeys(caption for own in captions for caption in own))

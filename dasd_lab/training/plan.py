@@ -90,7 +90,7 @@ def corpus_need(
     except LabError as e:
         return Need(what, False, e.given, f"Expected {e.expected}. {e.next_step}")
 
-
+# %% ../../nbs/06_training/3_planning/30_plan.ipynb #53f74b06
 def _untranslated(corpus: PublishedCorpus, languages: Sequence[str]) -> str:
     "A remark on languages that are trained on human captions"
     human = corpus.published["train"].captions
@@ -103,7 +103,7 @@ def _untranslated(corpus: PublishedCorpus, languages: Sequence[str]) -> str:
         f"of captions('train', {corpus.source!r}, 'human')."
     )
 
-
+# %% ../../nbs/06_training/3_planning/30_plan.ipynb #ec6b7360
 def _training_split(corpus: Corpus, languages: Sequence[str]) -> str:
     "Images and captions of a training split"
     corpus.check("train", *languages)
@@ -111,7 +111,7 @@ def _training_split(corpus: Corpus, languages: Sequence[str]) -> str:
     captions = ", ".join(f"{kind_of} {n:,}" for kind_of, n in counts.items())
     return f"{len(corpus.visuals('train')):,} training images, captions: {captions}"
 
-
+# %% ../../nbs/06_training/3_planning/30_plan.ipynb #a90ddab5
 def descriptions_need(
     name: str,  # of a corpus, as in the preset
 ) -> Need:
@@ -137,7 +137,7 @@ def backbone_need(
     what = ", ".join(f"{kind} {name}" for kind, name in (named | dict(weights=choice.pretrained)).items() if name)
     return need_of(f"backbone {what}", lambda: published_backbone(choice) and "loaded and verified")
 
-
+# %% ../../nbs/06_training/3_planning/30_plan.ipynb #27bbc1d5
 def vectors_need(
     preset: dict,  # 'text_run', 'token_vectors', 'word_vectors' or 'vocab_size'
 ) -> Need:
@@ -185,7 +185,7 @@ class StagePlan:
         ]
         return "\n".join(lines)
 
-
+# %% ../../nbs/06_training/3_planning/30_plan.ipynb #3f3b6a45
 def _stage_plan(stage: Stage, preset: dict, method: RetrievalMethod) -> StagePlan:
     "One stage, with the parameters that it trains"
     check_terms(stage)
@@ -228,7 +228,7 @@ def _tuning_text(preset: dict) -> str:
         phases.append(f"{p.name} of {' and '.join(p.trains)} on {corpus}: {batches}")
     return "; ".join(phases)
 
-
+# %% ../../nbs/06_training/3_planning/30_plan.ipynb #7febcb36
 def _needs(
     preset: dict, languages: Sequence[str], stages: Sequence[StagePlan], backbone: Backbone | None
 ) -> tuple[Need, ...]:
@@ -292,7 +292,7 @@ class TrainingPlan:
         ]
         return "\n\n".join([*blocks, *map(str, self.stages), "\n".join(sizes)])
 
-
+# %% ../../nbs/06_training/3_planning/30_plan.ipynb #704f2921
 def plan(
     preset: str | dict,  # a preset's name, a JSON file, or plain data
     languages: Sequence[str] | None = None,  # None: the preset's

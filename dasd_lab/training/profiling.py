@@ -58,7 +58,7 @@ def _part(names: Sequence[str]) -> str:
     outer = [part for part in parts if part in OUTER]
     return outer[-1] if outer else next(iter(parts), "")
 
-
+# %% ../../nbs/06_training/3_planning/50_profiling.ipynb #67f41612
 def step_profile(
     step: Callable[[], object],  # does one training step
     repeats: int = 3,  # profiled steps, after one that is not

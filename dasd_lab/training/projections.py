@@ -41,7 +41,7 @@ def projections_of(
     )
     return nn.ModuleList(p for p in sides if p is not None)
 
-
+# %% ../../nbs/06_training/2_recipes/30_projections.ipynb #a324ab66
 @contextmanager
 def without_projections(
     backbone: Backbone,  # a dual stream
@@ -67,7 +67,7 @@ class Unprojected:
     captions: list[str]  # n source captions
     picture: Tensor  # [n] row of `images` of each caption
 
-
+# %% ../../nbs/06_training/2_recipes/30_projections.ipynb #60632e65
 def unprojected(
     backbone: Backbone,  # a dual stream
     corpus: Corpus,  # its source captions and images are read
@@ -124,7 +124,7 @@ def train_projections(
     unit_deviation(backbone, found.captions[:2000])
     return losses
 
-
+# %% ../../nbs/06_training/2_recipes/30_projections.ipynb #cd7c8bc7
 @torch.inference_mode()
 def projected(
     backbone: Backbone,  # with trained projections

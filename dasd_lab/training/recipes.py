@@ -68,7 +68,7 @@ class TrainingData:
     about: dict = field(default_factory=dict)  # provenance, for the card
     descriptions: list[str] = field(default_factory=list)  # in English, one per image, '' if missing; where needed
 
-
+# %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #696a784c
 def training_data(
     corpus: Corpus,  # its training split is read
     languages: Sequence[str],  # targets, ISO 639
@@ -94,7 +94,7 @@ def training_data(
         about["descriptions"] = corpus.captioner("train")
     return TrainingData(pairs, known, about, corpus.descriptions("train") if described else [])
 
-
+# %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #6466be5b
 def _source_features(
     pairs: Mapping[str, Any], backbone: Backbone, progress: Callable | None, **images: Tensor
 ) -> FrozenFeatures:
@@ -119,7 +119,7 @@ def method_and_config(
     method_type: Any = method_class(required(preset, "method"))
     return method_type, settings(method_type.config_class, preset.get("config", {}) | changes, "config")
 
-
+# %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #a37e2a82
 def columns_of(
     preset: dict,  # 'method', 'config'
 ) -> tuple[str, ...]:  # of `contracts.COLUMNS`
@@ -134,7 +134,7 @@ def batches_of_images(
     "Does a preset's method train on images with captions in all languages?"
     return method_class(required(preset, "method")).batch_type == "images"
 
-
+# %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #ba601390
 def tokenizer_captions(
     preset: dict,  # 'method', 'config'
     data: TrainingData,  # pairs of every target language
@@ -186,7 +186,7 @@ def new_method(
         _fit_languages(method, data)
     return method
 
-
+# %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #c08b0be4
 def _fit_languages(method: RetrievalMethod, data: TrainingData) -> None:
     "Show a method the sentences of each language and the features of their originals, without phrases"
     for language, pairs in data.pairs.items():
@@ -194,7 +194,7 @@ def _fit_languages(method: RetrievalMethod, data: TrainingData) -> None:
         rows = np.array(data.features.rows([pairs.source[i] for i in chosen]))
         method.fit_language(language, [pairs.target[i] for i in chosen], data.features.source_features[rows])
 
-
+# %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #38d07baf
 def _align_words(method: RetrievalMethod, preset: dict, data: TrainingData) -> None:
     "Start the token vectors of a method from the source vectors that its training captions align them with"
     expect(
@@ -270,7 +270,7 @@ def _caption_batches(method: RetrievalMethod, data: TrainingData, seed: int) -> 
 
     return batches
 
-
+# %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #ccca41d0
 def _text_columns(method: RetrievalMethod, data: TrainingData) -> dict[str, Column]:
     "Columns of the source captions, beside their frozen features"
     if "source_ids" not in method.read_columns:
@@ -281,7 +281,7 @@ def _text_columns(method: RetrievalMethod, data: TrainingData) -> dict[str, Colu
     ids, end_index = method.tokens(texts)
     return dict(source_ids=(rows, ids), source_end=(rows, end_index))
 
-
+# %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #d44a2a15
 def _image_columns(method: RetrievalMethod, data: TrainingData) -> dict[str, Rows]:
     "Columns of the images, one row per image, beside their frozen features"
     n = len(data.features.image_features)
@@ -348,7 +348,7 @@ def scaled_stages(
     stages = [settings(Stage, s, f"stages.{i}") for i, s in enumerate(preset["stages"])]
     return [replace(s, steps=max(1, round(s.steps * share))) for s in stages]
 
-
+# %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #24139fe3
 def stages_for(
     preset: dict,  # 'stages', 'languages'
     data: TrainingData,  # to train on
@@ -392,7 +392,7 @@ class BackboneChoice:
             return run_parts(run_folder(self.run))[1]
         return Path(self.folder) if self.folder else None
 
-
+# %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #6a9c0578
 def published_backbone(
     choice: BackboneChoice,  # which
 ) -> Backbone:
@@ -415,7 +415,7 @@ class Finetuning:
     corpus: str | None = None  # None: the training corpus
     phases: tuple[Phase, ...] = ()  # one after the other
 
-
+# %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #6d9a4810
 def finetuning_of(
     preset: dict,  # 'finetuning' (optional): phases, or a corpus and phases
 ) -> Finetuning:
@@ -423,7 +423,7 @@ def finetuning_of(
     values = preset.get("finetuning") or {}
     return settings(Finetuning, dict(phases=values) if isinstance(values, list) else values, "finetuning")
 
-
+# %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #35af4e66
 def corpora_of(
     preset: dict,  # 'corpus', and 'stage_corpora', 'finetuning', 'source_model' and 'text_run' (optional)
     corpus: str | None = None,  # trained on instead of the preset's
@@ -437,7 +437,7 @@ def corpora_of(
     names = (corpus or preset.get("corpus"), *others, finetuning_of(preset).corpus, of_source, *_text_corpora(preset))
     return tuple(dict.fromkeys(name for name in names if name))
 
-
+# %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #6bf74be8
 def _text_corpora(preset: dict) -> tuple[str, ...]:
     "The corpora of the run whose text side a preset has"
     return trained_on(run_folder(preset["text_run"])) if preset.get("text_run") else ()
@@ -452,14 +452,14 @@ def _corpus_place(corpus: Corpus | str | None) -> str | None:
     root = getattr(corpus, "root", None)
     return corpus.address if corpus.name in list_corpora() or not root else str(Path(root).resolve())
 
-
+# %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #d27bcabb
 def _having_read(backbone: Backbone, corpus: Corpus) -> Backbone:
     "A backbone that was trained on a corpus, which its folder will name"
     place = _corpus_place(corpus)
     backbone.training_corpora = (*backbone.training_corpora, *([place] if place else ()))
     return backbone
 
-
+# %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #e6dc8115
 def trained_source(
     source_preset: dict,  # of a two-tower model; with 'dual_stream' on pretrained encoders, else from nothing
     training_corpus: Callable[[], Corpus],  # used unless the preset names a corpus
@@ -473,7 +473,7 @@ def trained_source(
     train_towers = train_dual_stream if "dual_stream" in source_preset else train_source
     return _having_read(train_towers(source_preset, corpus, seed, progress, device), corpus)
 
-
+# %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #f71d5775
 def backbone_for(
     preset: dict,  # 'backbone' or 'source_model'; 'finetuning' (optional)
     training_corpus: Callable[[], Corpus],  # opened only if it is needed
@@ -574,7 +574,7 @@ def _check(call: _Call) -> None:
         "Give `dasd_lab.evaluation.selection.figures_on(corpus, languages)`; the command does it by itself.",
     )
 
-
+# %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #d28e6b9c
 def _refuse_finished(folder: Path) -> None:
     "Refuse the folder of a finished run"
     if (folder / "card.json").exists():
@@ -607,7 +607,7 @@ def _frozen_backbone(call: _Call) -> Backbone:
             save_backbone(backbone, folder, seed=seed)
     return backbone.to(device)
 
-
+# %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #c3a150fb
 def _data_of(call: _Call, backbone: Backbone) -> tuple[TrainingData, dict[str, TrainingData]]:
     "The training data, and that of stages with a corpus of their own"
     features, reads = call.given["features"], columns_of(call.preset)
@@ -636,7 +636,7 @@ def _begin(call: _Call, out: Path, method: RetrievalMethod, stages: Sequence[Sta
     begin_record(out, call.preset, given, about, backbone, config=method.config, stages=stages)
     write_readme(out, "in training", read_log(out))
 
-
+# %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #87916901
 def _card(call: _Call, method: RetrievalMethod, stages: Sequence[Stage], data: TrainingData) -> dict:
     "The card of a trained run, without its times"
     return dict(
@@ -653,7 +653,7 @@ def _card(call: _Call, method: RetrievalMethod, stages: Sequence[Stage], data: T
         versions={p: version(p) for p in VERSIONS},
     )
 
-
+# %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #cc1cbf32
 def _finish(out: Path, method: RetrievalMethod, log: Sequence[dict], card: dict) -> None:
     "Save the trained method and its card"
     save_method(method, out / "method", seed=card["seed"], preset=card["preset"])
@@ -732,7 +732,7 @@ def train(
     folder = None if out is None else Path(out)
     return _trained(_Call(given, preset, corpus, folder, backbone, data, run_options))
 
-
+# %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #ec3fc7ab
 def resume(
     folder: str | Path,  # of an interrupted run
     validate: Callable[[RetrievalMethod], dict[str, float]] | None = None,  # as before, for a run with a selection

@@ -45,7 +45,7 @@ def environment() -> dict:
         packages={p: version(p) for p in PACKAGES},
     )
 
-
+# %% ../../nbs/06_training/2_recipes/40_records.ipynb #cdeeb7f1
 def git_revision(
     folder: str | Path,  # inside a repository
 ) -> dict | None:  # None: no repository, or no git
@@ -87,7 +87,7 @@ class Attempt(TypedDict):
     began: str
     git: dict | None
 
-
+# %% ../../nbs/06_training/2_recipes/40_records.ipynb #3d0575a6
 class RunFile(TypedDict):
     "The file run.json of a run"
 
@@ -107,7 +107,7 @@ class RunFile(TypedDict):
     features: str | None
     data_given: bool
 
-
+# %% ../../nbs/06_training/2_recipes/40_records.ipynb #3dff8d83
 def read_record(
     out: str | Path,  # folder of a run
 ) -> dict:
@@ -147,7 +147,7 @@ def begin_record(
     write_json(record, out / "run.json")
     return record
 
-
+# %% ../../nbs/06_training/2_recipes/40_records.ipynb #4463e156
 def _warn_other_runtime(out: Path, before: Mapping, now: Mapping) -> None:
     "Warn that a run is resumed with a runtime that gives other numbers"
     different = [n for n in ("precision", "length_step", "gather", "processes") if before.get(n) != now.get(n)]
@@ -155,7 +155,7 @@ def _warn_other_runtime(out: Path, before: Mapping, now: Mapping) -> None:
         other = f"{out} resumes with other {', '.join(different)}"
         warnings.warn(f"{other}: the numbers differ from those of an uninterrupted run", stacklevel=3)
 
-
+# %% ../../nbs/06_training/2_recipes/40_records.ipynb #2d2e06f1
 def _check_same_given(out: Path, before: dict, now: dict) -> None:
     "Refuse to resume with other data, settings, backbone or seed"
     compared = {k: v for k, v in now["settings"].items() if k not in PLACES} | {k: now[k] for k in SAME}
@@ -181,7 +181,7 @@ def _panels(log: Sequence[Mapping]) -> dict[str, list[str]]:
     }
     return {title: sorted(figures & names) for title, names in titles.items() if figures & names}
 
-
+# %% ../../nbs/06_training/2_recipes/40_records.ipynb #9f3c17a1
 def draw_curves(
     log: Sequence[Mapping],  # rows of a training log
     path: str | Path,  # the file, `.svg` or `.png`

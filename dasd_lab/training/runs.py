@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from fastcore.basics import patch
 from torch import Tensor
 
 from ..backbone.towers import fingerprint
@@ -37,7 +38,7 @@ from .steps import FaultPolicy, open_stage, train_step
 class Stopped(KeyboardInterrupt):
     "A training that was asked to stop, and saved a checkpoint if it has a folder"
 
-
+# %% ../../nbs/06_training/1_loop/80_runs.ipynb #6ad8c71c
 @contextmanager
 def stop_asked() -> Iterator[Callable[[], bool]]:  # was a stop requested?
     "Treat SIGINT, SIGTERM and SIGHUP as requests to stop; a second Ctrl-C interrupts. Only in the main thread"
@@ -84,7 +85,7 @@ def keep_fault(
         return ""
     return f"The batch was saved to {place}. "
 
-
+# %% ../../nbs/06_training/1_loop/80_runs.ipynb #5ec2e4f8
 def _values(row: Mapping[str, Any]) -> dict[str, Any]:
     "A row with its tensors as numbers"
     return {k: v.item() if isinstance(v, Tensor) else v for k, v in row.items()}
@@ -104,7 +105,7 @@ class Keeping:
             value = getattr(self, name)
             expect(value >= least, f"{name} = {value}", f"{least} or more", "Correct it.")
 
-
+# %% ../../nbs/06_training/1_loop/80_runs.ipynb #2c02146e
 @dataclass(frozen=True)
 class RunOptions:
     "How a run is validated, kept and computed"
@@ -155,40 +156,46 @@ class TrainingRun:
             settings=leaves(dict(seed=seed, stages=self.facts["stages"], machine=plain(options.runtime))),
         )
 
-    def _check(self) -> None:
-        "Report errors of all stages before the first step"
-        step = "Give the preset `stages`, or more captions to train on."
-        expect(self.stages, "no stages", "at least one", step)
-        check_recording(type(self.method), self.worker)
-        for stage in self.stages:
-            self.worker.check(stage.batch_size)
-            check_terms(stage)
-            open_stage(self.method, stage)
+# %% ../../nbs/06_training/1_loop/80_runs.ipynb #0c3bba21
+@patch
+def _check(self: TrainingRun) -> None:
+    "Report errors of all stages before the first step"
+    step = "Give the preset `stages`, or more captions to train on."
+    expect(self.stages, "no stages", "at least one", step)
+    check_recording(type(self.method), self.worker)
+    for stage in self.stages:
+        self.worker.check(stage.batch_size)
+        check_terms(stage)
+        open_stage(self.method, stage)
 
-    def train(
-        self,
-        batches: Callable[[Stage], Callable[[int], dict]],  # a stage → its batch of any step
-    ) -> list[dict]:  # the log
-        "Train the remaining stages"
-        runtime = self.options.runtime
-        with ExitStack() as contexts:
-            self.stop_requested = contexts.enter_context(stop_asked())
-            contexts.callback(self.log.close)
-            contexts.enter_context(deterministic(runtime.deterministic))
-            contexts.enter_context(compiled(self.method, runtime.compiled, runtime.length_step))
-            for number in range(self.position.stage, len(self.stages)):
-                if number > self.position.stage:
-                    self.position = Progress(number, 0, self.position.log)
-                    self.optimizer_states = {}
-                StageLoop(self, batches(self.stages[number])).train()
-        self.method.eval()
-        self.method.requires_grad_(False)
-        self.log.write_progress(len(self.stages) - 1, self.stages[-1].steps, "finished")
-        return self.position.log
+# %% ../../nbs/06_training/1_loop/80_runs.ipynb #8181d2a2
+@patch
+def train(
+    self: TrainingRun,
+    batches: Callable[[Stage], Callable[[int], dict]],  # a stage → its batch of any step
+) -> list[dict]:  # the log
+    "Train the remaining stages"
+    runtime = self.options.runtime
+    with ExitStack() as contexts:
+        self.stop_requested = contexts.enter_context(stop_asked())
+        contexts.callback(self.log.close)
+        contexts.enter_context(deterministic(runtime.deterministic))
+        contexts.enter_context(compiled(self.method, runtime.compiled, runtime.length_step))
+        for number in range(self.position.stage, len(self.stages)):
+            if number > self.position.stage:
+                self.position = Progress(number, 0, self.position.log)
+                self.optimizer_states = {}
+            StageLoop(self, batches(self.stages[number])).train()
+    self.method.eval()
+    self.method.requires_grad_(False)
+    self.log.write_progress(len(self.stages) - 1, self.stages[-1].steps, "finished")
+    return self.position.log
 
-    def in_any_process(self, flag: bool) -> bool:
-        "Is a flag set in any of the processes?"
-        return flag if self.worker.n == 1 else bool(self.worker.any(torch.tensor(flag, device=self.worker.device)))
+# %% ../../nbs/06_training/1_loop/80_runs.ipynb #078a181f
+@patch
+def in_any_process(self: TrainingRun, flag: bool) -> bool:
+    "Is a flag set in any of the processes?"
+    return flag if self.worker.n == 1 else bool(self.worker.any(torch.tensor(flag, device=self.worker.device)))
 
 # %% ../../nbs/06_training/1_loop/80_runs.ipynb #895dcc0d
 class StageLoop:
@@ -219,117 +226,135 @@ class StageLoop:
         self.unread: list[Mapping[str, Any]] = []  # rows whose fault flags are still on the device
         self.faults_in_a_row = 0
 
-    def train(self) -> None:
-        "All remaining steps, then the selected weights"
-        run, stage = self.run, self.stage
-        run.method.train()
-        first = self.position.step
-        run.log.write_progress(self.position.stage, first)
-        batches = batches_ahead(self.batch_of, first, stage.most_steps, run.worker)
-        bar = stage.name if self.options.progress and run.worker.first else False
-        rate = partial(learning_rate, stage)
-        for step, batch in steps_of(batches, self.optimizers, rate, first=first, steps=stage.steps, name=bar):
-            if step >= stage.steps and not self._is_prolonged():
-                break
-            self._step(step, batch)
-        if self.position.best_weights:
-            run.method.load_state_dict(run.method.state_dict() | self.position.best_weights)
+# %% ../../nbs/06_training/1_loop/80_runs.ipynb #9b9bd64c
+@patch
+def train(self: StageLoop) -> None:
+    "All remaining steps, then the selected weights"
+    run, stage = self.run, self.stage
+    run.method.train()
+    first = self.position.step
+    run.log.write_progress(self.position.stage, first)
+    batches = batches_ahead(self.batch_of, first, stage.most_steps, run.worker)
+    bar = stage.name if self.options.progress and run.worker.first else False
+    rate = partial(learning_rate, stage)
+    for step, batch in steps_of(batches, self.optimizers, rate, first=first, steps=stage.steps, name=bar):
+        if step >= stage.steps and not self._is_prolonged():
+            break
+        self._step(step, batch)
+    if self.position.best_weights:
+        run.method.load_state_dict(run.method.state_dict() | self.position.best_weights)
 
-    def _step(self, step: int, batch: dict) -> None:
-        "One step, and what is due after it"
-        run, keeping, position = self.run, self.options.keeping, self.position
-        logged = step % keeping.log_every == 0 or step == self.stage.steps - 1
-        row = train_step(
-            run.method,
-            self.stage,
-            self.optimizers,
-            batch,
-            step,
-            self.turn,
-            run.worker,
-            guard=self.options.guard,
-            parts=logged,
-            recorder=self.recorder,
-        )
-        self.unread.append(row)
-        position.step = step + 1
-        saved = self._checkpoint_due(step)
-        validated = self._validation_due(step)
-        stopped = self._stop_requested(logged or saved)
-        if logged or saved or stopped or validated or run.worker.device.type == "cpu":
-            self._check_faults()
-        if logged:
-            run.log.add({k: v for k, v in _values(row).items() if k != "fault" or v})
-        if validated:
-            self._validate(step)
-        if (saved or stopped) and run.own_folder:
-            save_checkpoint(run.own_folder, run.method, self.all_optimizers, position, run.facts, keeping.checkpoints)
-        run.log.write_progress(position.stage, step + 1, "stopped" if stopped else "training")
-        if stopped:
-            place = f"; a checkpoint was saved in {run.folder}" if run.folder else ""
-            raise Stopped(f"stopped after step {step + 1} of {self.stage.steps} of {self.stage.name}{place}")
+# %% ../../nbs/06_training/1_loop/80_runs.ipynb #b1b55bd0
+@patch
+def _step(self: StageLoop, step: int, batch: dict) -> None:
+    "One step, and what is due after it"
+    run, keeping, position = self.run, self.options.keeping, self.position
+    logged = step % keeping.log_every == 0 or step == self.stage.steps - 1
+    row = train_step(
+        run.method,
+        self.stage,
+        self.optimizers,
+        batch,
+        step,
+        self.turn,
+        run.worker,
+        guard=self.options.guard,
+        parts=logged,
+        recorder=self.recorder,
+    )
+    self.unread.append(row)
+    position.step = step + 1
+    saved = self._checkpoint_due(step)
+    validated = self._validation_due(step)
+    stopped = self._stop_requested(logged or saved)
+    if logged or saved or stopped or validated or run.worker.device.type == "cpu":
+        self._check_faults()
+    if logged:
+        run.log.add({k: v for k, v in _values(row).items() if k != "fault" or v})
+    if validated:
+        self._validate(step)
+    if (saved or stopped) and run.own_folder:
+        save_checkpoint(run.own_folder, run.method, self.all_optimizers, position, run.facts, keeping.checkpoints)
+    run.log.write_progress(position.stage, step + 1, "stopped" if stopped else "training")
+    if stopped:
+        place = f"; a checkpoint was saved in {run.folder}" if run.folder else ""
+        raise Stopped(f"stopped after step {step + 1} of {self.stage.steps} of {self.stage.name}{place}")
 
-    def _is_prolonged(self) -> bool:
-        "Is the running loss, the mean of the last ten that were logged, still too high after the stage's own steps?"
-        rows = [row for row in self.position.log if row.get("stage") == self.stage.name]
-        losses = [row["loss"] for row in rows if row.get("loss") is not None][-10:]
-        running = sum(losses) / len(losses) if losses else math.inf
-        return self.run.in_any_process(running >= self.stage.until)
+# %% ../../nbs/06_training/1_loop/80_runs.ipynb #33733aa9
+@patch
+def _is_prolonged(self: StageLoop) -> bool:
+    "Is the running loss, the mean of the last ten that were logged, still too high after the stage's own steps?"
+    rows = [row for row in self.position.log if row.get("stage") == self.stage.name]
+    losses = [row["loss"] for row in rows if row.get("loss") is not None][-10:]
+    running = sum(losses) / len(losses) if losses else math.inf
+    return self.run.in_any_process(running >= self.stage.until)
 
-    def _stop_requested(self, together: bool) -> bool:
-        "Was a stop requested? Several processes ask only at steps where all of them ask"
-        return (together or self.run.worker.n == 1) and self.run.in_any_process(self.run.stop_requested())
 
-    def _checkpoint_due(self, step: int) -> bool:
-        "Is a checkpoint due after a step?"
-        every = self.options.keeping.checkpoint_every
-        done = self.run.log.steps_before(self.stage.name) + step + 1
-        return bool(every) and (done % every == 0 or step == self.stage.steps - 1)
+@patch
+def _stop_requested(self: StageLoop, together: bool) -> bool:
+    "Was a stop requested? Several processes ask only at steps where all of them ask"
+    return (together or self.run.worker.n == 1) and self.run.in_any_process(self.run.stop_requested())
 
-    def _validation_due(self, step: int) -> bool:
-        "Is an evaluation on validation images due after a step?"
-        selection = self.options.selection if self.options.validate else None
-        return selection is not None and not self.run.method.pretraining and (step + 1) % selection.every == 0
+# %% ../../nbs/06_training/1_loop/80_runs.ipynb #91eb348b
+@patch
+def _checkpoint_due(self: StageLoop, step: int) -> bool:
+    "Is a checkpoint due after a step?"
+    every = self.options.keeping.checkpoint_every
+    done = self.run.log.steps_before(self.stage.name) + step + 1
+    return bool(every) and (done % every == 0 or step == self.stage.steps - 1)
 
-    def _validate(self, step: int) -> None:
-        "Evaluate on validation images, and remember the best weights"
-        method, selection, validate = self.run.method, self.options.selection, self.options.validate
-        assert selection is not None and validate is not None
-        method.eval()
-        figures = validate(method)
-        method.train()
-        value = selection.value(figures)
-        named = {f"validation/{name}": float(figure) for name, figure in figures.items()}
-        self.run.log.add(dict(step=step, stage=self.stage.name, validation=value) | named)
-        if selection.better(value, self.position.best):
-            self.position.best = value
-            self.position.best_weights = {k: v.detach().clone() for k, v in own_state(method).items()}
 
-    def _check_faults(self) -> None:
-        "Read the fault flags of the last steps; a faulty step is skipped with a warning, or ends the run"
-        rows, self.unread = self.unread, []
-        for row in rows:
-            self.faults_in_a_row = self.faults_in_a_row + 1 if row["fault"] else 0
-            if self.faults_in_a_row:
-                self._report_fault(_values(row))
+@patch
+def _validation_due(self: StageLoop, step: int) -> bool:
+    "Is an evaluation on validation images due after a step?"
+    selection = self.options.selection if self.options.validate else None
+    return selection is not None and not self.run.method.pretraining and (step + 1) % selection.every == 0
 
-    def _report_fault(self, row: Mapping[str, Any]) -> None:
-        "Stop the run, or warn that the step was skipped"
-        run, guard, in_a_row = self.run, self.options.guard, self.faults_in_a_row
-        place = keep_fault(run.own_folder, run.method, self.batch_of(row["step"]), row) if run.own_folder else ""
-        reported = ("loss", "gradient_norm", *guard.limits)
-        figures = ", ".join(f"{k} {v:.4g}" for k, v in row.items() if isinstance(v, float) and k in reported)
-        step = f"step {row['step']} of {row['stage']}"
-        if guard.faults == "skip" and in_a_row <= guard.patience:
-            warnings.warn(f"{step} was skipped ({figures})", stacklevel=2)
-            return
-        count = f", {in_a_row} in a row" if in_a_row > 1 else ""
-        raise LabError(
-            f"{step} is faulty ({figures}){count}",
-            "finite losses and gradients, and terms within their limits",
-            f"{place}The step changed nothing, and the last checkpoint is intact. Lower the learning rate or a "
-            "weight, or skip such steps (faults = skip).",
-        )
+# %% ../../nbs/06_training/1_loop/80_runs.ipynb #aea6b9e4
+@patch
+def _validate(self: StageLoop, step: int) -> None:
+    "Evaluate on validation images, and remember the best weights"
+    method, selection, validate = self.run.method, self.options.selection, self.options.validate
+    assert selection is not None and validate is not None
+    method.eval()
+    figures = validate(method)
+    method.train()
+    value = selection.value(figures)
+    named = {f"validation/{name}": float(figure) for name, figure in figures.items()}
+    self.run.log.add(dict(step=step, stage=self.stage.name, validation=value) | named)
+    if selection.better(value, self.position.best):
+        self.position.best = value
+        self.position.best_weights = {k: v.detach().clone() for k, v in own_state(method).items()}
+
+# %% ../../nbs/06_training/1_loop/80_runs.ipynb #1b4ba8d7
+@patch
+def _check_faults(self: StageLoop) -> None:
+    "Read the fault flags of the last steps; a faulty step is skipped with a warning, or ends the run"
+    rows, self.unread = self.unread, []
+    for row in rows:
+        self.faults_in_a_row = self.faults_in_a_row + 1 if row["fault"] else 0
+        if self.faults_in_a_row:
+            self._report_fault(_values(row))
+
+# %% ../../nbs/06_training/1_loop/80_runs.ipynb #9dd580de
+@patch
+def _report_fault(self: StageLoop, row: Mapping[str, Any]) -> None:
+    "Stop the run, or warn that the step was skipped"
+    run, guard, in_a_row = self.run, self.options.guard, self.faults_in_a_row
+    place = keep_fault(run.own_folder, run.method, self.batch_of(row["step"]), row) if run.own_folder else ""
+    reported = ("loss", "gradient_norm", *guard.limits)
+    figures = ", ".join(f"{k} {v:.4g}" for k, v in row.items() if isinstance(v, float) and k in reported)
+    step = f"step {row['step']} of {row['stage']}"
+    if guard.faults == "skip" and in_a_row <= guard.patience:
+        warnings.warn(f"{step} was skipped ({figures})", stacklevel=2)
+        return
+    count = f", {in_a_row} in a row" if in_a_row > 1 else ""
+    raise LabError(
+        f"{step} is faulty ({figures}){count}",
+        "finite losses and gradients, and terms within their limits",
+        f"{place}The step changed nothing, and the last checkpoint is intact. Lower the learning rate or a "
+        "weight, or skip such steps (faults = skip).",
+    )
 
 # %% ../../nbs/06_training/1_loop/80_runs.ipynb #1ac9a945
 def fit(

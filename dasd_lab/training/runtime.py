@@ -18,6 +18,7 @@ import torch
 import torch.distributed as distributed
 import torch.nn.functional as F
 from accelerate import PartialState
+from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -40,7 +41,7 @@ class Runtime:
     gather: bool = True  # several processes: losses over the rows of all of them; False: each over its own
     deterministic: bool = False  # allow only operations that give the same bits each time
 
-
+# %% ../../nbs/06_training/1_loop/40_runtime.ipynb #43594d8c
 @contextmanager
 def deterministic(
     wanted: bool,  # False: nothing is changed
@@ -62,7 +63,7 @@ def processes() -> PartialState:
 
 TOKEN_COLUMNS = "ids", "word_ids", "masked_words"  # of a batch; the last axis counts the tokens of a caption
 
-
+# %% ../../nbs/06_training/1_loop/40_runtime.ipynb #60e39d09
 class Worker:
     "One of the processes that train a method together, or the only one"
 
@@ -86,87 +87,101 @@ class Worker:
                 "Leave `device` empty for the best available one.",
             ) from e
 
-    def check(self, batch_size: int) -> None:
-        "Refuse a batch that cannot be divided evenly"
-        divides = batch_size % self.n == 0 and batch_size >= 2 * self.n
-        least = "a multiple of their number, at least two captions for each"
-        step = "Change `batch_size` or the number of processes."
-        expect(divides, f"a batch of {batch_size} for {self.n} processes", least, step)
+# %% ../../nbs/06_training/1_loop/40_runtime.ipynb #a1790ec5
+@patch
+def check(self: Worker, batch_size: int) -> None:
+    "Refuse a batch that cannot be divided evenly"
+    divides = batch_size % self.n == 0 and batch_size >= 2 * self.n
+    least = "a multiple of their number, at least two captions for each"
+    step = "Change `batch_size` or the number of processes."
+    expect(divides, f"a batch of {batch_size} for {self.n} processes", least, step)
 
-    def rows_for(
-        self,
-        method: RetrievalMethod,  # in training, on this device
-        batch: dict[str, Any],  # of a step
-    ) -> dict[str, Any]:  # on this device
-        "The rows of a batch that this process computes, padded as the method and the settings ask"
-        fixed_length = method.backbone.pad_length or method.pad_length
-        return self.part(batch, None if fixed_length else method.context_length)
+# %% ../../nbs/06_training/1_loop/40_runtime.ipynb #c5d418bb
+@patch
+def rows_for(
+    self: Worker,
+    method: RetrievalMethod,  # in training, on this device
+    batch: dict[str, Any],  # of a step
+) -> dict[str, Any]:  # on this device
+    "The rows of a batch that this process computes, padded as the method and the settings ask"
+    fixed_length = method.backbone.pad_length or method.pad_length
+    return self.part(batch, None if fixed_length else method.context_length)
 
-    def part(
-        self,
-        batch: dict[str, Any],  # of a step
-        longest: int | None = None,  # most tokens that a row may be padded to; None: no padding
-    ) -> dict[str, Any]:  # this process's rows, on its device
-        "The rows of a batch that this process computes"
-        share = next(len(v) for v in batch.values() if isinstance(v, Tensor)) // self.n
-        mine = slice(self.rank * share, (self.rank + 1) * share)
-        own = {k: v[mine].to(self.device, non_blocking=True) if isinstance(v, Tensor) else v for k, v in batch.items()}
-        step = self.runtime.length_step
-        if longest and step > 1:
-            for name in own.keys() & set(TOKEN_COLUMNS):
-                tokens = own[name].shape[-1]
-                width = own["longest"] = min(math.ceil(tokens / step) * step, longest)
-                own[name] = F.pad(own[name], (0, width - tokens))
-        return own
+# %% ../../nbs/06_training/1_loop/40_runtime.ipynb #ff1be0c8
+@patch
+def part(
+    self: Worker,
+    batch: dict[str, Any],  # of a step
+    longest: int | None = None,  # most tokens that a row may be padded to; None: no padding
+) -> dict[str, Any]:  # this process's rows, on its device
+    "The rows of a batch that this process computes"
+    share = next(len(v) for v in batch.values() if isinstance(v, Tensor)) // self.n
+    mine = slice(self.rank * share, (self.rank + 1) * share)
+    own = {k: v[mine].to(self.device, non_blocking=True) if isinstance(v, Tensor) else v for k, v in batch.items()}
+    step = self.runtime.length_step
+    if longest and step > 1:
+        for name in own.keys() & set(TOKEN_COLUMNS):
+            tokens = own[name].shape[-1]
+            width = own["longest"] = min(math.ceil(tokens / step) * step, longest)
+            own[name] = F.pad(own[name], (0, width - tokens))
+    return own
 
-    def features(
-        self,
-        method: RetrievalMethod,  # in training, on this device
-        own: dict[str, Any],  # rows of `rows_for`
-    ) -> dict[str, Tensor]:  # float32, of all rows or of this process's own
-        "The features that the losses are computed from"
-        with attention(self.device), computing(self.device, self.runtime.precision):
-            features = method.training_features(own)
-        features = {k: v.float() if v.is_floating_point() else v for k, v in features.items()}
-        return Gathered(features, self, method.row_axis) if self.n > 1 and self.runtime.gather else features
+# %% ../../nbs/06_training/1_loop/40_runtime.ipynb #5f44c85b
+@patch
+def features(
+    self: Worker,
+    method: RetrievalMethod,  # in training, on this device
+    own: dict[str, Any],  # rows of `rows_for`
+) -> dict[str, Tensor]:  # float32, of all rows or of this process's own
+    "The features that the losses are computed from"
+    with attention(self.device), computing(self.device, self.runtime.precision):
+        features = method.training_features(own)
+    features = {k: v.float() if v.is_floating_point() else v for k, v in features.items()}
+    return Gathered(features, self, method.row_axis) if self.n > 1 and self.runtime.gather else features
 
-    def agree(self, method: RetrievalMethod) -> None:
-        "Copy the first process's weights, including their shapes, to every process"
-        if self.n == 1:
-            return
-        shapes = [{k: tuple(v.shape) for k, v in method.state_dict().items() if not k.startswith("backbone.")}]
-        distributed.broadcast_object_list(shapes)
-        if not self.first:
-            method.make_room(shapes[0])
-        for name, weights in method.state_dict().items():
-            if not name.startswith("backbone."):
-                distributed.broadcast(weights, 0)
+# %% ../../nbs/06_training/1_loop/40_runtime.ipynb #2b79486e
+@patch
+def agree(self: Worker, method: RetrievalMethod) -> None:
+    "Copy the first process's weights, including their shapes, to every process"
+    if self.n == 1:
+        return
+    shapes = [{k: tuple(v.shape) for k, v in method.state_dict().items() if not k.startswith("backbone.")}]
+    distributed.broadcast_object_list(shapes)
+    if not self.first:
+        method.make_room(shapes[0])
+    for name, weights in method.state_dict().items():
+        if not name.startswith("backbone."):
+            distributed.broadcast(weights, 0)
 
-    def share_gradients(
-        self,
-        parameters: Iterable[nn.Parameter],  # after a backward pass
-        everywhere: bool = False,  # did every process compute them from all rows?
-    ) -> None:
-        "Sum the gradients over all processes"
-        if self.n == 1 or everywhere and self.runtime.gather:
-            return
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        if not gradients:
-            return
-        flat = torch.cat([g.flatten() for g in gradients])
-        distributed.all_reduce(flat)
-        if not self.runtime.gather:
-            flat /= self.n
-        for gradient, summed in zip(gradients, flat.split([g.numel() for g in gradients])):
-            gradient.copy_(summed.view_as(gradient))
+# %% ../../nbs/06_training/1_loop/40_runtime.ipynb #f6e6a2ad
+@patch
+def share_gradients(
+    self: Worker,
+    parameters: Iterable[nn.Parameter],  # after a backward pass
+    everywhere: bool = False,  # did every process compute them from all rows?
+) -> None:
+    "Sum the gradients over all processes"
+    if self.n == 1 or everywhere and self.runtime.gather:
+        return
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    if not gradients:
+        return
+    flat = torch.cat([g.flatten() for g in gradients])
+    distributed.all_reduce(flat)
+    if not self.runtime.gather:
+        flat /= self.n
+    for gradient, summed in zip(gradients, flat.split([g.numel() for g in gradients])):
+        gradient.copy_(summed.view_as(gradient))
 
-    def any(self, flag: Tensor) -> Tensor:  # scalar, bool
-        "Is a flag set in any process?"
-        if self.n == 1:
-            return flag
-        count = flag.float()
-        distributed.all_reduce(count)
-        return count > 0
+# %% ../../nbs/06_training/1_loop/40_runtime.ipynb #793217d5
+@patch
+def any(self: Worker, flag: Tensor) -> Tensor:  # scalar, bool
+    "Is a flag set in any process?"
+    if self.n == 1:
+        return flag
+    count = flag.float()
+    distributed.all_reduce(count)
+    return count > 0
 
 # %% ../../nbs/06_training/1_loop/40_runtime.ipynb #84fb59ae
 class Gathered(dict[str, Tensor]):
@@ -219,7 +234,7 @@ class _Steps(Dataset):
     def __getitem__(self, step: int) -> dict:
         return self.batch_of(step)
 
-
+# %% ../../nbs/06_training/1_loop/40_runtime.ipynb #134883fa
 def batches_ahead(
     batch_of: Callable[[int], dict],  # step → batch
     first: int,  # first step
@@ -242,7 +257,7 @@ def batches_ahead(
         generator=torch.Generator(),  # the global generator belongs to the method
     )
 
-
+# %% ../../nbs/06_training/1_loop/40_runtime.ipynb #30a7b3ed
 def _ignore_signals(number: int) -> None:
     "The training process alone handles a stop"
     for s in (signal.SIGINT, signal.SIGTERM):

@@ -65,7 +65,7 @@ class Phase:
             return self.learning_rate * min((step + 1) / (0.1 * self.steps), 1.0)
         return self.learning_rate * cosine_factor(step, self.steps, least=0.01)
 
-
+# %% ../../nbs/06_training/2_recipes/10_source_model.ipynb #4a48b946
 def bag_of_words(
     backbone: Backbone,  # its text tower's first and last layers are used
     ids: Tensor,  # [B, L]
@@ -90,7 +90,7 @@ def shifted(
     columns = (np.arange(width) - right).clip(0, width - 1)
     return image[rows][:, columns]
 
-
+# %% ../../nbs/06_training/2_recipes/10_source_model.ipynb #0b0abb85
 def mean_of_each(
     x: Tensor,  # [sum of lengths, E] frames of clips, one after the other
     lengths: Sequence[int],  # frames of each clip
@@ -100,7 +100,7 @@ def mean_of_each(
         return x
     return torch.stack([frames.mean(0) for frames in x.split(list(lengths))])
 
-
+# %% ../../nbs/06_training/2_recipes/10_source_model.ipynb #4ba7b2b9
 def pair_loss(
     text: Tensor,  # [B (+ negatives), E] unit length
     visual: Tensor,  # [B (+ negatives), E] unit length
@@ -240,7 +240,7 @@ def phase_optimizer(
         betas=(0.9, 0.98),
     )
 
-
+# %% ../../nbs/06_training/2_recipes/10_source_model.ipynb #7badf739
 def train_phase(
     backbone: Backbone,  # trained in place, frozen again afterwards
     phase: Phase,  # what is trained and how
@@ -277,7 +277,7 @@ def train_phase(
     backbone.eval()
     return losses
 
-
+# %% ../../nbs/06_training/2_recipes/10_source_model.ipynb #a38882db
 def _passes(rows: list[list[int]], batch_size: int, seed: int) -> Iterator[np.ndarray]:
     "Batches of similar length, pass after pass without end"
     lengths = np.array([len(r) for r in rows])
@@ -294,7 +294,7 @@ def token_rows(
     encodings = tokenizer.tokenizer.encode_batch(texts, add_special_tokens=False)
     return [tokenizer.frame(e.ids, context_length) for e in encodings]
 
-
+# %% ../../nbs/06_training/2_recipes/10_source_model.ipynb #3a3758e9
 def source_rows(
     backbone: Backbone,  # its tokenizer is used
     corpus: Corpus,  # with human captions in the source language
@@ -309,7 +309,7 @@ def source_rows(
     rows = token_rows(backbone.tokenizer, texts, backbone.context_length)
     return rows, np.array([visuals.index_of(c.visual_id) for c in captions]), texts
 
-
+# %% ../../nbs/06_training/2_recipes/10_source_model.ipynb #8cb28e0c
 def phrase_rows(
     backbone: Backbone,  # its tokenizer is used
     corpus: Corpus,  # see `Corpus.with_phrases`
@@ -343,7 +343,7 @@ class ReadPixels:
     def __iter__(self) -> Iterator[Visual]:
         return (self[i] for i in range(len(self)))
 
-
+# %% ../../nbs/06_training/2_recipes/10_source_model.ipynb #2cb089d8
 def training_pixels(
     visuals: Visuals,  # of a split
     size: int,  # pixels per side
@@ -372,7 +372,7 @@ def unit_deviation(
         p.mul_(factor)
     return factor
 
-
+# %% ../../nbs/06_training/2_recipes/10_source_model.ipynb #7d8b484b
 def finetune_source(
     backbone: Backbone,  # trained in place
     phases: list[Phase],  # one after the other
@@ -396,7 +396,7 @@ def finetune_source(
         unit_deviation(backbone, texts[:2000])
     return backbone
 
-
+# %% ../../nbs/06_training/2_recipes/10_source_model.ipynb #d555c3fa
 def train_source(
     preset: dict,  # 'name', 'vocab_size', 'model_cfg', 'phases', and 'phrases': short captions per image
     corpus: Corpus,  # its training split is used

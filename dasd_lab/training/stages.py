@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from fastcore.basics import patch
 from torch import Tensor, nn
 
 from ..backbone.store import StoredRows
@@ -46,7 +47,7 @@ class Term:
         "Features that the loss may read; empty for an unknown loss"
         return LOSSES[self.loss].features(self.options) if self.loss in LOSSES else set()
 
-
+# %% ../../nbs/06_training/1_loop/20_stages.ipynb #b69b8b5c
 @dataclass(frozen=True)
 class CriticTraining:
     "How the critic is trained, beside the stage's own optimizer"
@@ -215,7 +216,7 @@ def length_batches(
     batches = np.concatenate([c[np.argsort(lengths[c], kind="stable")] for c in chunks]).reshape(-1, batch_size)
     return batches[rng.permutation(len(batches))]
 
-
+# %% ../../nbs/06_training/1_loop/20_stages.ipynb #92a766a9
 def check_captions(
     n: int,  # captions, or images
     batch_size: int,  # B
@@ -267,34 +268,6 @@ class CaptionBatches:
         for language, captions in rows.items():
             check_captions(len(captions), batch_size, f"captions in {language!r}")
 
-    def order(
-        self,
-        language: str,  # ISO 639
-        epoch: int,  # passes over the language before this one
-    ) -> np.ndarray:  # [n_batches, B]
-        "The batches of one pass over a language"
-        known_epoch, batches = self._orders.get(language, (-1, np.empty(0)))
-        if known_epoch != epoch:
-            rng = np.random.default_rng([self.seed, self.languages.index(language), epoch])
-            lengths = np.array([len(row) for row in self.rows[language]])
-            batches = length_batches(lengths, self.batch_size, rng, self.bucket)
-            self._orders[language] = epoch, batches
-        return batches
-
-    def chosen(
-        self,
-        step: int,  # from 0
-    ) -> tuple[str, np.ndarray]:  # language, rows [B]
-        "The language of a step and its captions"
-        while len(self._drawn) <= step:
-            rng = np.random.default_rng([self.seed, len(self._drawn) // BLOCK, 7])
-            self._drawn = np.append(self._drawn, rng.integers(len(self.languages), size=BLOCK))
-        drawn = self._drawn[step]
-        language = self.languages[drawn]
-        earlier = int((self._drawn[:step] == drawn).sum())
-        epoch, place = divmod(earlier, len(self.rows[language]) // self.batch_size)
-        return language, self.order(language, epoch)[place]
-
     def __call__(
         self,
         step: int,  # from 0
@@ -307,3 +280,35 @@ class CaptionBatches:
         for name, (rows, features) in self.columns.items():
             batch[name] = features[torch.as_tensor([rows[language][i] for i in chosen])]
         return batch
+
+# %% ../../nbs/06_training/1_loop/20_stages.ipynb #1676bad3
+@patch
+def order(
+    self: CaptionBatches,
+    language: str,  # ISO 639
+    epoch: int,  # passes over the language before this one
+) -> np.ndarray:  # [n_batches, B]
+    "The batches of one pass over a language"
+    known_epoch, batches = self._orders.get(language, (-1, np.empty(0)))
+    if known_epoch != epoch:
+        rng = np.random.default_rng([self.seed, self.languages.index(language), epoch])
+        lengths = np.array([len(row) for row in self.rows[language]])
+        batches = length_batches(lengths, self.batch_size, rng, self.bucket)
+        self._orders[language] = epoch, batches
+    return batches
+
+# %% ../../nbs/06_training/1_loop/20_stages.ipynb #a30c8861
+@patch
+def chosen(
+    self: CaptionBatches,
+    step: int,  # from 0
+) -> tuple[str, np.ndarray]:  # language, rows [B]
+    "The language of a step and its captions"
+    while len(self._drawn) <= step:
+        rng = np.random.default_rng([self.seed, len(self._drawn) // BLOCK, 7])
+        self._drawn = np.append(self._drawn, rng.integers(len(self.languages), size=BLOCK))
+    drawn = self._drawn[step]
+    language = self.languages[drawn]
+    earlier = int((self._drawn[:step] == drawn).sum())
+    epoch, place = divmod(earlier, len(self.rows[language]) // self.batch_size)
+    return language, self.order(language, epoch)[place]

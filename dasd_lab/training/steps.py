@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
+from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -35,7 +36,7 @@ def critic_accuracy(
     mismatched = (~says_matched(verdicts["mismatched_logits"])).float().mean()
     return (matched + mismatched) / 2
 
-
+# %% ../../nbs/06_training/1_loop/70_steps.ipynb #5378d357
 class CriticTurn:
     "The critic's own optimizer and step"
 
@@ -52,31 +53,6 @@ class CriticTurn:
         self.before: list[Tensor] = []  # what the last step changed
         device = next(critic.parameters()).device
         self.shift = torch.zeros((), dtype=torch.int64, device=device)  # of the references, for random negatives
-
-    def draw(
-        self,
-        step: int,  # from 0
-        n: int,  # rows that are compared
-    ) -> None:
-        "Decide on a step's random negatives: by how many rows the references are shifted"
-        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + step)
-        self.shift.fill_(1 + int(torch.randint(n - 1, (1,), generator=generator)))
-
-    def logits(
-        self,
-        agnostic: Tensor,  # [B, D]
-        reference: Tensor,  # [B, E]
-        step: int,  # decides the random negatives
-    ) -> dict[str, Tensor]:  # 'matched_logits', 'mismatched_logits'
-        "The critic's logits of matched pairs, and of pairs with the references of other captions"
-        n = len(reference)
-        if self.training.negatives == "reversed":
-            others = reference.flip(0)
-        else:
-            if not (reference.is_cuda and torch.cuda.is_current_stream_capturing()):
-                self.draw(step, n)  # a recorded step draws before each replay
-            others = reference[(torch.arange(n, device=reference.device) - self.shift) % n]
-        return dict(matched_logits=self.critic(agnostic, reference), mismatched_logits=self.critic(agnostic, others))
 
     def __call__(
         self,
@@ -100,20 +76,53 @@ class CriticTurn:
         figures = dict(critic_loss=loss.detach(), critic_accuracy=critic_accuracy(verdicts))
         return self.logits(agnostic, reference, step) | figures
 
-    def changing(self) -> list[Tensor]:
-        "The tensors that a step of the critic changes: its weights and the averages of its optimizer"
-        averages = [v for state in self.optimizer.state.values() for v in state.values()]
-        return [*self.critic.parameters(), *averages]
+# %% ../../nbs/06_training/1_loop/70_steps.ipynb #9fef7853
+@patch
+def draw(
+    self: CriticTurn,
+    step: int,  # from 0
+    n: int,  # rows that are compared
+) -> None:
+    "Decide on a step's random negatives: by how many rows the references are shifted"
+    generator = torch.Generator().manual_seed(self.seed * 1_000_003 + step)
+    self.shift.fill_(1 + int(torch.randint(n - 1, (1,), generator=generator)))
 
-    @torch.no_grad()
-    def undo_if(
-        self,
-        fault: Tensor,  # scalar, bool: the step that the critic's step belonged to is faulty
-    ) -> None:
-        "Undo the last step of the critic"
-        for i, now in enumerate(self.changing()):
-            before = self.before[i] if i < len(self.before) else torch.zeros_like(now)
-            now.copy_(torch.where(fault, before, now))
+# %% ../../nbs/06_training/1_loop/70_steps.ipynb #36053313
+@patch
+def logits(
+    self: CriticTurn,
+    agnostic: Tensor,  # [B, D]
+    reference: Tensor,  # [B, E]
+    step: int,  # decides the random negatives
+) -> dict[str, Tensor]:  # 'matched_logits', 'mismatched_logits'
+    "The critic's logits of matched pairs, and of pairs with the references of other captions"
+    n = len(reference)
+    if self.training.negatives == "reversed":
+        others = reference.flip(0)
+    else:
+        if not (reference.is_cuda and torch.cuda.is_current_stream_capturing()):
+            self.draw(step, n)  # a recorded step draws before each replay
+        others = reference[(torch.arange(n, device=reference.device) - self.shift) % n]
+    return dict(matched_logits=self.critic(agnostic, reference), mismatched_logits=self.critic(agnostic, others))
+
+# %% ../../nbs/06_training/1_loop/70_steps.ipynb #e7f7e79a
+@patch
+def changing(self: CriticTurn) -> list[Tensor]:
+    "The tensors that a step of the critic changes: its weights and the averages of its optimizer"
+    averages = [v for state in self.optimizer.state.values() for v in state.values()]
+    return [*self.critic.parameters(), *averages]
+
+# %% ../../nbs/06_training/1_loop/70_steps.ipynb #cc38d7c1
+@patch
+@torch.no_grad()
+def undo_if(
+    self: CriticTurn,
+    fault: Tensor,  # scalar, bool: the step that the critic's step belonged to is faulty
+) -> None:
+    "Undo the last step of the critic"
+    for i, now in enumerate(self.changing()):
+        before = self.before[i] if i < len(self.before) else torch.zeros_like(now)
+        now.copy_(torch.where(fault, before, now))
 
 # %% ../../nbs/06_training/1_loop/70_steps.ipynb #5e430b63
 @dataclass(frozen=True)
@@ -156,7 +165,7 @@ def open_stage(
     turn = CriticTurn(method.get_submodule("critic"), stage.critic, seed)
     return make_optimizers(method, stage), turn
 
-
+# %% ../../nbs/06_training/1_loop/70_steps.ipynb #0534bcfe
 def _computed(
     method: RetrievalMethod,
     stage: Stage,
@@ -193,7 +202,7 @@ def _computed(
         figures["agnostic_norm"] = features["semantic_agnostic"].detach().norm(dim=-1).mean()
     return figures | dict(gradient_norm=norm) | by_part | dict(fault=fault)
 
-
+# %% ../../nbs/06_training/1_loop/70_steps.ipynb #2d5ef2b2
 def train_step(
     method: RetrievalMethod,  # in training
     stage: Stage,  # what is minimised

@@ -18,6 +18,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal, TypedDict
 
+from fastcore.basics import patch
+
 from ..base.contracts import expect
 from ..base.presets import read_json
 from ..base.storage import writable_folder, write_json
@@ -63,7 +65,7 @@ class _Order(TypedDict):
     began: float
     pid: int
 
-
+# %% ../../nbs/06_training/3_planning/10_subprocess.ipynb #9de4f6ab
 class TrainingProcess:
     "A training in a separate process"
 
@@ -84,93 +86,106 @@ class TrainingProcess:
             job, self.began, self.pid = stored["order"], stored["began"], stored["pid"]
         self.job = job
 
-    def begin(self) -> None:
-        "Start the training, or resume it from its checkpoint"
-        step = "Watch it, or stop it first."
-        expect(not self.alive, f"{self.folder}, where a training is running", "one at a time", step)
-        finished = f"{self.folder} holds a finished run"
-        expect(not self.finished, finished, "a new folder", "Start a new training.")
-        writable_folder(self.folder)
-        self.began = time.time()
-        self.stopping = False
-        threads = max(1, (os.cpu_count() or 2) - 1)
-        environment = dict(OMP_NUM_THREADS=str(threads)) | os.environ | dict(TQDM_MININTERVAL="5")
-        with open(self.folder / "train.log", "ab") as output:
-            self.process = subprocess.Popen(
-                [*COMMAND, *self.job.arguments(self.folder)],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-                env=environment,
-            )
-        self.pid = self.process.pid
-        write_json(dict(order=asdict(self.job), began=self.began, pid=self.pid), self.folder / "order.json")
+# %% ../../nbs/06_training/3_planning/10_subprocess.ipynb #91500a50
+@patch
+def begin(self: TrainingProcess) -> None:
+    "Start the training, or resume it from its checkpoint"
+    step = "Watch it, or stop it first."
+    expect(not self.alive, f"{self.folder}, where a training is running", "one at a time", step)
+    finished = f"{self.folder} holds a finished run"
+    expect(not self.finished, finished, "a new folder", "Start a new training.")
+    writable_folder(self.folder)
+    self.began = time.time()
+    self.stopping = False
+    threads = max(1, (os.cpu_count() or 2) - 1)
+    environment = dict(OMP_NUM_THREADS=str(threads)) | os.environ | dict(TQDM_MININTERVAL="5")
+    with open(self.folder / "train.log", "ab") as output:
+        self.process = subprocess.Popen(
+            [*COMMAND, *self.job.arguments(self.folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            env=environment,
+        )
+    self.pid = self.process.pid
+    write_json(dict(order=asdict(self.job), began=self.began, pid=self.pid), self.folder / "order.json")
 
-    @property
-    def alive(self) -> bool:
-        "Is it running, whichever process started it?"
-        return claimed(self.folder) if self.process is None else self.process.poll() is None
+# %% ../../nbs/06_training/3_planning/10_subprocess.ipynb #836be90c
+@patch(as_prop=True)
+def alive(self: TrainingProcess) -> bool:
+    "Is it running, whichever process started it?"
+    return claimed(self.folder) if self.process is None else self.process.poll() is None
 
-    @property
-    def finished(self) -> bool:
-        "Has it written its card?"
-        return (self.folder / "card.json").exists()
 
-    @property
-    def progress(self) -> dict | None:
-        "Its position; None: it has not reached a step since it was started"
-        progress = read_progress(self.folder)
-        return progress if progress and progress["time"] >= self.began else None
+@patch(as_prop=True)
+def finished(self: TrainingProcess) -> bool:
+    "Has it written its card?"
+    return (self.folder / "card.json").exists()
 
-    @property
-    def exit_code(self) -> int | None:
-        "Of an ended process that this object started; None: not known"
-        return self.process.returncode if self.process else None
+# %% ../../nbs/06_training/3_planning/10_subprocess.ipynb #7869fa37
+@patch(as_prop=True)
+def progress(self: TrainingProcess) -> dict | None:
+    "Its position; None: it has not reached a step since it was started"
+    progress = read_progress(self.folder)
+    return progress if progress and progress["time"] >= self.began else None
 
-    @property
-    def state(self) -> State:
-        "What it is doing, or how it ended"
-        finished, progress = self.finished, self.progress
-        if self.alive:
-            if self.stopping:
-                return "stopping"
-            return "training" if finished or progress else "preparing"
-        if finished or not self.began:
-            return "finished" if finished else "new"
-        stopped = self.exit_code == INTERRUPTED
-        if self.exit_code is None:
-            stopped = progress is not None and progress["state"] == "stopped"
-        return "stopped" if stopped else "failed"
 
-    def stop(self) -> None:
-        "Request a stop: the step ends, a checkpoint is saved"
-        if self.alive:
-            self.stopping = True
-            progress = self.progress  # of this start, perhaps of a process that a terminal started
-            with suppress(ProcessLookupError):
-                os.kill(progress["pid"] if progress else self.pid, signal.SIGTERM)
+@patch(as_prop=True)
+def exit_code(self: TrainingProcess) -> int | None:
+    "Of an ended process that this object started; None: not known"
+    return self.process.returncode if self.process else None
 
-    def wait(
-        self,
-        timeout_s: float = 600.0,  # at most
-    ) -> State:
-        "Wait until it ends"
-        until = time.monotonic() + timeout_s
-        while self.alive:
-            late = time.monotonic() > until
-            still = f"a training that still runs after {timeout_s:.0f} s"
-            expect(not late, still, "its end", "Wait longer, or stop it.")
-            time.sleep(0.05)
-        return self.state
+# %% ../../nbs/06_training/3_planning/10_subprocess.ipynb #c962f67c
+@patch(as_prop=True)
+def state(self: TrainingProcess) -> State:
+    "What it is doing, or how it ended"
+    finished, progress = self.finished, self.progress
+    if self.alive:
+        if self.stopping:
+            return "stopping"
+        return "training" if finished or progress else "preparing"
+    if finished or not self.began:
+        return "finished" if finished else "new"
+    stopped = self.exit_code == INTERRUPTED
+    if self.exit_code is None:
+        stopped = progress is not None and progress["state"] == "stopped"
+    return "stopped" if stopped else "failed"
 
-    def exit_message(self) -> str:
-        "Why it ended: exit code or signal, and the last line of its output that is no progress bar"
-        code = self.exit_code
-        if code and code < 0:
-            return f"ended by the signal {signal.Signals(-code).name}"
-        reason = f"exit code {code}" if code else "ended without an exit code"
-        path = self.folder / "train.log"
-        output = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-        said = [line.strip() for line in re.split(r"[\r\n]+", output) if line.strip() and "%|" not in line]
-        return f"{reason}: {said[-1]}" if said else reason
+# %% ../../nbs/06_training/3_planning/10_subprocess.ipynb #75ae72e7
+@patch
+def stop(self: TrainingProcess) -> None:
+    "Request a stop: the step ends, a checkpoint is saved"
+    if self.alive:
+        self.stopping = True
+        progress = self.progress  # of this start, perhaps of a process that a terminal started
+        with suppress(ProcessLookupError):
+            os.kill(progress["pid"] if progress else self.pid, signal.SIGTERM)
+
+# %% ../../nbs/06_training/3_planning/10_subprocess.ipynb #f30b4e96
+@patch
+def wait(
+    self: TrainingProcess,
+    timeout_s: float = 600.0,  # at most
+) -> State:
+    "Wait until it ends"
+    until = time.monotonic() + timeout_s
+    while self.alive:
+        late = time.monotonic() > until
+        still = f"a training that still runs after {timeout_s:.0f} s"
+        expect(not late, still, "its end", "Wait longer, or stop it.")
+        time.sleep(0.05)
+    return self.state
+
+# %% ../../nbs/06_training/3_planning/10_subprocess.ipynb #a0851434
+@patch
+def exit_message(self: TrainingProcess) -> str:
+    "Why it ended: exit code or signal, and the last line of its output that is no progress bar"
+    code = self.exit_code
+    if code and code < 0:
+        return f"ended by the signal {signal.Signals(-code).name}"
+    reason = f"exit code {code}" if code else "ended without an exit code"
+    path = self.folder / "train.log"
+    output = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    said = [line.strip() for line in re.split(r"[\r\n]+", output) if line.strip() and "%|" not in line]
+    return f"{reason}: {said[-1]}" if said else reason

@@ -38,7 +38,7 @@ class VectorsChoice:
     weights: str  # their name in the catalogue of `backbone.weights`, such as mbert
     n_tokens: int  # number of vectors
 
-
+# %% ../../nbs/06_training/2_recipes/20_tokenization.ipynb #007e87e0
 def published_pieces(
     choice: VectorsChoice,  # which
     width: int,  # of the method's token vectors
@@ -72,7 +72,7 @@ class WordVectorsChoice:
     seed: int = 0  # of the training of vectors
     about: int = 20_000  # words per language that a plan assumes before captions are read
 
-
+# %% ../../nbs/06_training/2_recipes/20_tokenization.ipynb #36ce8d72
 def word_vocabulary(
     choice: WordVectorsChoice,  # which vectors
     captions: Mapping[str, Sequence[str]],  # language → training captions, the source language first
@@ -93,7 +93,7 @@ def word_vocabulary(
     vocabulary, rows = vectors_of(counted, _word_vectors(choice, counted, captions))
     return vocabulary, torch.from_numpy(rows)
 
-
+# %% ../../nbs/06_training/2_recipes/20_tokenization.ipynb #16edadd7
 def _word_vectors(
     choice: WordVectorsChoice, vocabulary: WordVocabulary, captions: Mapping[str, Sequence[str]]
 ) -> WordVectors:
@@ -117,7 +117,7 @@ TOKENIZERS: dict[str, Callable[[Iterable[str], int], CaptionTokenizer]] = dict(
     bpe=train_tokenizer, unigram=train_unigram
 )
 
-
+# %% ../../nbs/06_training/2_recipes/20_tokenization.ipynb #d15fd423
 def vocabulary_for(
     preset: dict,  # 'token_vectors', 'word_vectors', or 'vocab_size' and 'tokenizer'
     captions: Mapping[str, Sequence[str]],  # language → training captions, the source language first if it is read
@@ -131,7 +131,7 @@ def vocabulary_for(
     learn = TOKENIZERS[preset.get("tokenizer", "bpe")]
     return learn([c for own in captions.values() for c in own], required(preset, "vocab_size")), None
 
-
+# %% ../../nbs/06_training/2_recipes/20_tokenization.ipynb #5411fae3
 def planned_ids(
     preset: dict,  # likewise
     n_languages: int,  # of the captions, including the source language if it is read

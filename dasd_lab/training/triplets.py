@@ -35,7 +35,7 @@ def per_picture(
     )
     return n
 
-
+# %% ../../nbs/06_training/1_loop/14_triplets.ipynb #78b0b012
 def belonging(
     features: Mapping[str, Tensor],  # 'visual_index' [C], 'text_index' [G, C]
     languages: Iterable[int] = (),  # positions of the languages whose texts are compared

@@ -106,7 +106,7 @@ def cached_tokens(
             states[i] = caption[: len(rows[i])]
     return torch.cat(states), lengths
 
-
+# %% ../../nbs/06_training/2_recipes/35_upper_layers.ipynb #e8aca0f2
 @torch.no_grad()
 def cached_maps(
     backbone: Backbone,  # a dual stream with a convolutional image encoder
@@ -127,7 +127,7 @@ def cached_maps(
         maps.append(torch.stack(views, 1))
     return torch.cat(maps)
 
-
+# %% ../../nbs/06_training/2_recipes/35_upper_layers.ipynb #56ae066d
 def cached_states(
     backbone: Backbone,  # a dual stream
     corpus: Corpus,  # its training split is read
@@ -253,7 +253,7 @@ def train_upper_layers(
     backbone.eval()
     return losses
 
-
+# %% ../../nbs/06_training/2_recipes/35_upper_layers.ipynb #630480c2
 def train_dual_stream(
     preset: Mapping,  # 'name'; 'dual_stream': arguments of `packaged_backbone`; 'upper_layers'
     corpus: Corpus,  # its training split is used

@@ -26,7 +26,7 @@ class WordAlignment:
 
     iterations: int = 5  # of expectation maximisation
 
-
+# %% ../../nbs/06_training/2_recipes/25_word_alignment.ipynb #ced6a163
 def _links(
     source: Sequence[np.ndarray],  # token ids of each caption
     target: Sequence[np.ndarray],  # token ids of its translation
@@ -38,7 +38,7 @@ def _links(
     occurrence = np.repeat(np.arange(len(links_of_occurrence)), links_of_occurrence)
     return source_ids, target_ids, occurrence
 
-
+# %% ../../nbs/06_training/2_recipes/25_word_alignment.ipynb #fba2ff36
 def translation_table(
     source: Sequence[np.ndarray],  # token ids of each caption
     target: Sequence[np.ndarray],  # token ids of its translation
@@ -85,7 +85,7 @@ def aligned_vectors(
             counts[own] = len(targets)
     return vectors, counts
 
-
+# %% ../../nbs/06_training/2_recipes/25_word_alignment.ipynb #11350b54
 def _ids(tokenizer: CaptionTokenizer, captions: Sequence[str]) -> list[np.ndarray]:
     "Token ids of captions without framing"
     encodings = tokenizer.tokenizer.encode_batch(list(captions), add_special_tokens=False)

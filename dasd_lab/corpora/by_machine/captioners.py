@@ -180,7 +180,7 @@ def again(self: ChatModel, batch: Sequence[np.ndarray]) -> list[str]:
     "Descriptions with the simpler prompt, for visuals whose description was empty"
     return self._answers(batch, self.fallback_prompt, self.fallback_prompt)
 
-
+# %% ../../../nbs/01_corpora/5_by_machine/50_captioners.ipynb #267e8051
 @patch
 def _answers(self: ChatModel, batch: Sequence[np.ndarray], prompt: str, video_prompt: str) -> list[str]:
     "Answers; visuals with the same number of frames form one batch, as processors need"
@@ -202,7 +202,7 @@ def _message(self: ChatModel, prompt: str, n_images: int, as_video: bool) -> str
     messages = [dict(role="user", content=[*visuals, dict(type="text", text=prompt)])]
     return self.processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
 
-
+# %% ../../../nbs/01_corpora/5_by_machine/50_captioners.ipynb #1e324bf2
 @patch
 def _chat(self: ChatModel, batch: Sequence[np.ndarray], prompt: str, as_video: bool) -> list[str]:
     "Answers to one prompt about visuals with the same number of frames"

@@ -54,7 +54,7 @@ def to_stream(
     "A caption in Apertium's stream format, with its mark"
     return _SPECIAL.sub(r"\\\1", text.replace("\0", " ")) + f"[].[#{i}]\0"
 
-
+# %% ../../../nbs/01_corpora/5_by_machine/20_engines.ipynb #08872dbd
 def from_stream(
     answer: str,  # up to the NUL
     i: int,  # the number that it must have
@@ -222,7 +222,7 @@ def _id(self: Seq2Seq, token: str) -> int | None:
     token_id = self.tokenizer.convert_tokens_to_ids(token)
     return None if token_id == self.tokenizer.unk_token_id else token_id
 
-
+# %% ../../../nbs/01_corpora/5_by_machine/20_engines.ipynb #172afc57
 @patch
 def _languages(self: Seq2Seq, given: Sequence[str]) -> tuple[set[str], dict[str, str]]:
     "Source languages, and target language → its token"
@@ -234,7 +234,7 @@ def _languages(self: Seq2Seq, given: Sequence[str]) -> tuple[set[str], dict[str,
     codes = {language: token for language, token in codes.items() if self._id(token) is not None}
     return set(codes), codes
 
-
+# %% ../../../nbs/01_corpora/5_by_machine/20_engines.ipynb #9865df37
 @patch
 def _marian_languages(self: Seq2Seq, given: Sequence[str]) -> tuple[set[str], dict[str, str]]:
     "From the arguments, the tokenizer, or a folder name such as opus-mt-en-de"
@@ -255,7 +255,7 @@ def edition(self: Seq2Seq, source: str, target: str) -> str:
     "Checksum of every file of the model, and the search settings"
     return f"{self.name} {self._checksum} beams={self.beams} {self.dtype}"
 
-
+# %% ../../../nbs/01_corpora/5_by_machine/20_engines.ipynb #a148a34c
 @patch
 def generate_ids(
     self: Seq2Seq,
@@ -279,7 +279,7 @@ def generate_ids(
             **options,
         )
 
-
+# %% ../../../nbs/01_corpora/5_by_machine/20_engines.ipynb #bfb6bbc4
 @patch
 def translate(self: Seq2Seq, texts: Sequence[str], source: str, target: str) -> list[str | None]:
     "Translate in batches of similar length"

@@ -55,7 +55,7 @@ def model_checksum(
     names_and_sums = "".join(f"{path.name} {sha256(path)} " for path in paths)
     return hashlib.sha256(names_and_sums.encode()).hexdigest()[:12]
 
-
+# %% ../../../nbs/01_corpora/5_by_machine/18_models.ipynb #c7ff78e2
 def model_type(
     folder: Path,  # of a model
 ) -> str:
@@ -63,7 +63,7 @@ def model_type(
     config = read_json(folder / "config.json", dict, "the configuration of a model", "Download it again.")
     return config.get("model_type", "")
 
-
+# %% ../../../nbs/01_corpora/5_by_machine/18_models.ipynb #fb1f988a
 def open_model(
     folder: Path,  # of a model
     reader: str,  # class of transformers for what comes before the model: AutoTokenizer, AutoProcessor

@@ -57,7 +57,7 @@ def default_cache() -> Path:
     "Default file of the translation cache"
     return data_root() / "translations.sqlite"
 
-
+# %% ../../../nbs/01_corpora/5_by_machine/40_splits.ipynb #16c6537e
 def machine_captions(
     captions: Sequence[Caption],  # N, in one language
     translator: Translator,  # any
@@ -132,7 +132,7 @@ def split_path(
     expect(folder, f"{corpus.name} without a folder", "a folder for the lines", "Give root.")
     return folder / f"{split}.{language_code(target)}.txt"
 
-
+# %% ../../../nbs/01_corpora/5_by_machine/40_splits.ipynb #314bd2f0
 def translate_split(
     corpus: Corpus,  # with a root
     split: str,  # one of its splits

@@ -31,7 +31,7 @@ class Failed(Enum):
 
 FAILED = Failed.FAILED
 
-
+# %% ../../../nbs/01_corpora/5_by_machine/10_translators.ipynb #e72fc740
 class Translator:
     "Translates sentences; subclasses implement `translate`, and `supports` and `edition` if needed"
 
@@ -114,7 +114,7 @@ def known(
             known |= connection.execute(query, (edition, source, target, *some)).fetchall()
     return known
 
-
+# %% ../../../nbs/01_corpora/5_by_machine/10_translators.ipynb #72e54732
 @patch
 def add(self: TranslationCache, edition: str, source: str, target: str, translations: dict[str, str | None]) -> None:
     "Write a batch in one transaction"
@@ -132,7 +132,7 @@ def visible(
     except LabError:
         return None
 
-
+# %% ../../../nbs/01_corpora/5_by_machine/10_translators.ipynb #4bca53af
 def translations(
     texts: Sequence[str | None],  # N sentences
     translator: Translator,  # any
@@ -186,7 +186,7 @@ def read_pairs(
     expect(len(sources) == len(targets), given, expected, "Give the two files that belong together.")
     return [(visible(a), visible(b)) for a, b in zip(sources, targets) if visible(a) and visible(b)]
 
-
+# %% ../../../nbs/01_corpora/5_by_machine/10_translators.ipynb #d8659840
 class FileTranslator(Translator):
     "Translations from files"
 

@@ -99,7 +99,7 @@ def _tails(path: str) -> list[str]:
     parts = path.split("/")
     return ["/".join(parts[i:]) for i in range(1, len(parts))]
 
-
+# %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #35e2906a
 class Finder:
     "Finds images by the names in a table"
 
@@ -156,7 +156,7 @@ def common_language(
     note = f"no language is given; {n} of {len(sample)} captions seem to be {language!r} (override with --language)"
     return language, note
 
-
+# %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #609bda8b
 def _resolved(raw: RawCaption, find: Finder | None, language: str | None) -> tuple[Caption, list[Fault]]:
     "A cleaned caption of a known image, and the faults; where one leaves it out, the caption is of no use"
     text, faults = checked_side(raw.text, "the caption", raw.line)
@@ -174,7 +174,7 @@ def _resolved(raw: RawCaption, find: Finder | None, language: str | None) -> tup
 def _split_order(split: str) -> tuple[int, str]:
     return {"train": 0, "validation": 1, "test": 2}.get(split, 3), split
 
-
+# %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #3811b525
 def resolve_captions(
     u: Understanding,  # captions, places, faults and notes are filled in
     raw_captions: Sequence[RawCaption],  # as read
@@ -210,7 +210,7 @@ def resolve_captions(
         u.places[split] = {v: find.places[v] for v in ids} if find else {}
     _note_images(u, find)
 
-
+# %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #3f7237e0
 def _note_images(u: Understanding, find: Finder | None) -> None:
     "Note images that two splits share, and images without captions"
     for a in u.places:
@@ -235,7 +235,7 @@ def _files(source: Path) -> dict[str, Path]:
 def _ending(files: Mapping[str, Path], *suffixes: str) -> dict[str, Path]:
     return {name: path for name, path in files.items() if name.lower().endswith(suffixes)}
 
-
+# %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #9a73a6ee
 def _read_tables(tables: Mapping[str, Path], columns: Mapping[str, str], origin: str, strict: bool = True) -> Content:
     "Captions of tables; those without captions, such as the counts of a download, are left out unless `strict`"
     content = Content()
@@ -247,7 +247,7 @@ def _read_tables(tables: Mapping[str, Path], columns: Mapping[str, str], origin:
                 raise
     return content
 
-
+# %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #079e9190
 def _read_source(
     source: Path, files: Mapping[str, Path], columns: Mapping[str, str], origin: str
 ) -> tuple[str, Content]:  # the form, in words
@@ -321,7 +321,7 @@ def _write_places(places: Mapping[str, Any], split: str, folder: Path) -> None:
         rows[visual_id] = asdict(location)
     write_json(rows, folder / f"{split}.pictures.json")
 
-
+# %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #a2837ae0
 def import_corpus(
     u: Understanding,  # from `understand`
     folder: str | Path,  # written completely or not at all
@@ -341,7 +341,7 @@ def import_corpus(
             shutil.copytree(kept, fresh / kept.name)
     return folder
 
-
+# %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #193da1c3
 class _Manifest(TypedDict):
     "The manifest of an imported corpus"
 

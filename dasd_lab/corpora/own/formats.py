@@ -34,7 +34,7 @@ class RawCaption(NamedTuple):
     text: str = ""  # as written
     language: str = ""  # '': not given
 
-
+# %% ../../../nbs/01_corpora/4_own/30_formats.ipynb #40e87ee3
 @dataclass
 class Content:
     "What was read from files"
@@ -92,7 +92,7 @@ def split_of(
     "Split in a file name; train if there is none"
     return next((SPLITS[word] for word in words(name) if word in SPLITS), "train")
 
-
+# %% ../../../nbs/01_corpora/4_own/30_formats.ipynb #6d03714f
 def _code(name: str) -> str:
     "ISO 639-1 code of a code or name; '' if there is none. Among all of ISO 639-3, most words would be a language"
     code = known_code(name)
@@ -106,7 +106,7 @@ def language_tag(
     match = re.fullmatch(r"([a-z]{2,3})([-_][a-z]{2,4})?", tag.strip().lower())
     return _code(match[1]) if match else ""
 
-
+# %% ../../../nbs/01_corpora/4_own/30_formats.ipynb #30fc0286
 def language_in(
     name: str,  # of a file
 ) -> str:  # ISO 639; '': none
@@ -116,7 +116,7 @@ def language_in(
     found = [before or tag for before, tag in zip(tags, tags[1:]) if tag]  # zh_tw: language, then region
     return found[-1] if found else ""
 
-
+# %% ../../../nbs/01_corpora/4_own/30_formats.ipynb #e4edd89d
 def role_of(
     column: str,  # its name
 ) -> tuple[str, int]:  # text, text:de, visual_id, language, split, origin or '', and its rank; 0 is most certain
@@ -148,7 +148,7 @@ def _texts(value) -> Iterator[tuple[str, str]]:
     elif value is not None:
         yield "", str(value)
 
-
+# %% ../../../nbs/01_corpora/4_own/30_formats.ipynb #89b51c0d
 def roles_of(
     columns: Sequence[str],  # their names
     given: Mapping[str, str] = {},  # role → column, as given by the user
@@ -171,7 +171,7 @@ def roles_of(
     )
     return roles
 
-
+# %% ../../../nbs/01_corpora/4_own/30_formats.ipynb #4ccec407
 def captions_of_row(
     row: Mapping,  # column → value
     roles: Mapping[str, str],  # column → role
@@ -196,7 +196,7 @@ def read_lines(
     lines, faults = decode(file_bytes(path))
     return lines[:-1] if lines and not lines[-1].strip() else lines, faults
 
-
+# %% ../../../nbs/01_corpora/4_own/30_formats.ipynb #23d0ccf5
 def _json_rows(path: Path) -> list[Record]:
     "Rows of a JSON file: a list of objects, the COCO format, or captions by image name"
     data = json_file(path)
@@ -208,7 +208,7 @@ def _json_rows(path: Path) -> list[Record]:
     expect(valid, f"{path.name} is not a list of objects", expected, "Convert it.")
     return [Record(i, row) for i, row in enumerate(data, 1)]
 
-
+# %% ../../../nbs/01_corpora/4_own/30_formats.ipynb #21b88c5d
 def read_table(
     path: Path,  # .csv, .tsv, .jsonl or .json, or .txt with a header
     given: Mapping[str, str] = {},  # role → column
@@ -310,7 +310,7 @@ def _captions_of_part(
     captions = [sample._replace(text=caption, language=language) for caption in texts]
     return captions, {f".{kind}": "captions" + (f" in {language!r}" if language else "")}
 
-
+# %% ../../../nbs/01_corpora/4_own/30_formats.ipynb #ec27196a
 def _add_sample(
     content: Content,  # captions, roles and faults are added
     sample: Mapping[str, Location],  # kind → location
@@ -375,7 +375,7 @@ class Cell:
         value = self.column[self.row].as_py()
         return Path(value["path"]).read_bytes() if value["bytes"] is None else value["bytes"]
 
-
+# %% ../../../nbs/01_corpora/4_own/30_formats.ipynb #b265f9c3
 def open_tables(
     files: Mapping[str, Path],  # name → .parquet or .arrow file
 ) -> Iterator[tuple[str, Any]]:  # name, table of pyarrow
@@ -391,7 +391,7 @@ def open_tables(
                 table = pyarrow.ipc.open_stream(pyarrow.memory_map(str(path))).read_all()
         yield name, table
 
-
+# %% ../../../nbs/01_corpora/4_own/30_formats.ipynb #ca83dd32
 def _is_image(kind) -> bool:
     "Whether a column's type is that of encoded images"
     return str(kind).startswith("struct") and {"bytes", "path"} <= {kind.field(i).name for i in range(kind.num_fields)}

@@ -84,7 +84,7 @@ def files_in(
         paths += [Path(current) / name for name in names if not name.startswith(".")]
     return sorted(path for path in paths if path.is_file())
 
-
+# %% ../../../nbs/01_corpora/4_own/20_locations.ipynb #71a765f8
 def places_in_folder(
     folder: str | Path,  # with images and clips, also in subfolders
 ) -> dict[str, Location]:  # path below the folder → location
@@ -113,7 +113,7 @@ def shard_samples(
                 samples.setdefault(str(path.with_name(stem)), {})[kind.lower()] = location
     return samples
 
-
+# %% ../../../nbs/01_corpora/4_own/20_locations.ipynb #598e88c0
 def visual_of(
     sample: Mapping[str, Location],  # kind → location, see `shard_samples`
 ) -> Location | None:

@@ -43,7 +43,7 @@ class Pair:
     line: int  # line in the file, from 1
     visual_id: str = ""  # image that both describe; '': not given
 
-
+# %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #d4e2122f
 FAULTS = dict(
     columns="wrong number of columns",
     empty="an empty side",
@@ -133,7 +133,7 @@ class Record(NamedTuple):
     line: int  # where it begins, from 1
     cells: dict | list  # by name (JSONL) or in order
 
-
+# %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #889d25f5
 def _fields(line: str, mark: str) -> list[str]:
     "Fields of a record; raises csv.Error if a quote stays open"
     if mark != "\t":
@@ -142,7 +142,7 @@ def _fields(line: str, mark: str) -> list[str]:
     matches = [(field, quoted.fullmatch(field)) for field in line.split("\t")]
     return [match[1].replace('""', '"') if match else field for field, match in matches]
 
-
+# %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #50cccf1d
 def _width(line: str, mark: str) -> int:
     "Number of fields of a line; 0: a quote stays open"
     try:
@@ -150,7 +150,7 @@ def _width(line: str, mark: str) -> int:
     except csv.Error:
         return 0
 
-
+# %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #1f6f07c2
 def delimiter(
     lines: Sequence[str],  # of the file
     name: str = "",  # of the file; its suffix takes precedence
@@ -176,7 +176,7 @@ def _json_record(line: str, i: int) -> Record | Fault:
         return Record(i, row)
     return Fault(i, "json", f"{line[:30]!r} is not a JSON object")
 
-
+# %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #dce9e9ae
 def _table_record(lines: Sequence[str], mark: str, i: int) -> tuple[Record | Fault, int]:
     "The record that the first line begins, and its number of lines, at most six"
     for n in range(1, 7 if mark != "\t" else 2):
@@ -186,7 +186,7 @@ def _table_record(lines: Sequence[str], mark: str, i: int) -> tuple[Record | Fau
             continue
     return Fault(i, "quotes", "an unclosed quotation mark"), 1
 
-
+# %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #56168703
 def records(
     lines: Sequence[str],  # of the file
     mark: str,  # from `delimiter`
@@ -214,7 +214,7 @@ def language_names() -> list[str]:
     "English names, in lower case, of the languages that can be recognised"
     return [language.name.lower() for language in Language.all()]
 
-
+# %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #d252ef6c
 @cache  # called for every line of a JSONL file
 def known_code(word: str) -> str:
     "Code of a language by its code or name; '': none"
@@ -223,7 +223,7 @@ def known_code(word: str) -> str:
     except LabError:
         return ""
 
-
+# %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #a213ff8c
 def header(
     cells: Iterable[str],  # first record's fields, or names of a JSON object
     language: str,  # of the new captions
@@ -253,13 +253,13 @@ def _repaired(text: str) -> str:
     except UnicodeError:
         return text
 
-
+# %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #9a784bc6
 def _invisible(text: str) -> str:
     "The first control or invisible character, in words; '' if there is none"
     controls = [c for c in text if c in _INVISIBLE_NAMES or (unicodedata.category(c) == "Cc" and c not in "\t\n\r")]
     return _INVISIBLE_NAMES.get(controls[0], f"the control character U+{ord(controls[0]):04X}") if controls else ""
 
-
+# %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #53a44835
 def checked_side(
     text: str,  # one sentence as it came
     side: str,  # name of the side, for messages
@@ -312,7 +312,7 @@ def _duplicates(pairs: list[Pair]) -> Iterator[Fault]:
         else:
             first_lines[key] = p.line
 
-
+# %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #2f277d9b
 def _unusual_lengths(pairs: list[Pair]) -> Iterator[Fault]:
     "Pairs whose length ratio differs from the usual one by more than a factor of three"
     usual = usual_ratio([(p.source, p.target) for p in pairs])
@@ -321,7 +321,7 @@ def _unusual_lengths(pairs: list[Pair]) -> Iterator[Fault]:
         if what:
             yield Fault(p.line, "length", what, True)
 
-
+# %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #bbf35de4
 def _other_languages(pairs: list[Pair], language: str) -> Iterator[Fault]:
     "Lines that seem to be in another language: English, German, French or Spanish"
     if not known_language(language):
@@ -379,7 +379,7 @@ def with_columns(
     whole = [record for record in found if len(record.cells) == len(columns)]
     return [Record(record.line, dict(zip(columns, record.cells))) for record in whole]
 
-
+# %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #3b0d2798
 _ROLES = "source", "target", "visual_id"
 
 
@@ -506,7 +506,7 @@ def captions_in(
         return [c for c in corpus.captions(split, language, origin) if c.visual_id in wanted]
     return corpus.generated(ids, language, origin) if hasattr(corpus, "generated") else []
 
-
+# %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #459ecb76
 def example_pairs(
     corpus: Corpus,  # the built-in one
     language: str,  # with a grammar

@@ -79,7 +79,7 @@ def image_names(
     "Names of a list of images"
     return [visual_name(line) for line in text_lines(path, corpus.faults)]
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #6a5b36b1
 def numbered(
     corpus: "PublishedCorpus",  # collects the faults
     path: Path,  # lines of the form name#n caption
@@ -87,7 +87,7 @@ def numbered(
     "Captions with the names of their images"
     return numbered_rows(path, corpus.faults)
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #6b5c5075
 def aligned_with(
     names: str,  # path of the list of images below the corpus folder
 ) -> Callable[["PublishedCorpus", Path], list[CaptionRow]]:  # a reader
@@ -124,7 +124,7 @@ def _count(n: int, published: int | None) -> str:
     "A count, with the published one if they differ"
     return f"{n:,}" if published in (None, n) else f"{n:,}, published {published:,}"
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #dc5126dd
 @dataclass(frozen=True)
 class Report:
     "Result of checking a corpus"
@@ -219,7 +219,7 @@ def cached(
             self._cache[key] = make()
     return self._cache[key]
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #a9ec7026
 @patch
 def path(
     self: PublishedCorpus,
@@ -233,7 +233,7 @@ def path(
         self._cache["path", wanted] = find_file(self.root, wanted.path)
     return self._cache["path", wanted]
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #f4794eff
 @patch
 def missing(
     self: PublishedCorpus,
@@ -249,7 +249,7 @@ def missing(
         if kind in ("", w.kind if w.kind in kinds else "text") and w.serves(split, language) and not self.path(w)
     ]
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #ee5ab700
 @patch(as_prop=True)
 def descriptions_folder(self: PublishedCorpus) -> Path:
     "Beside the corpus; in the data root if its folder may not be written"
@@ -291,7 +291,7 @@ def has_human(self: PublishedCorpus, split: str, language: str) -> bool:
     "Whether all files of the published captions are present"
     return language in self.published[split].captions and not self.missing(split, language, "text")
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #68523a8f
 @patch
 def has(self: PublishedCorpus, split: str, language: str) -> bool:
     "Whether a split can be read in a language, as published or machine-translated"
@@ -299,7 +299,7 @@ def has(self: PublishedCorpus, split: str, language: str) -> bool:
         return True
     return language != self.source and bool(self.mt_file(split, language)) and self.has(split, self.source)
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #25541cb1
 @patch
 def declared(self: PublishedCorpus) -> tuple[str, ...]:
     "Languages with published captions or machine translations, the source language first"
@@ -309,7 +309,7 @@ def declared(self: PublishedCorpus) -> tuple[str, ...]:
     languages.update(path.name.split(".")[1] for path in files if path.name.count(".") == 2)
     return tuple(sorted(languages, key=lambda code: (code != self.source, code)))
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #0c96b6b0
 @patch(as_prop=True)
 def splits(self: PublishedCorpus) -> tuple[str, ...]:
     "Splits that can be read in some language"
@@ -346,7 +346,7 @@ def missing_error(
         next_step += f" `dasd-lab corpus info {self.name}` lists all."
     return LabError(given, first.what, next_step)
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #713f4bb5
 @patch
 def check(self: PublishedCorpus, split: str, *languages: str) -> None:
     "Raise an error unless the split can be read in the languages"
@@ -371,12 +371,12 @@ def read(self: PublishedCorpus, wanted: WantedFile) -> list:
     reader = wanted.read or (image_names if wanted.kind == "names" else numbered)
     return self.cached(("file", wanted), lambda: reader(self, self.path(wanted)))
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #a86b16ef
 @patch
 def files(self: PublishedCorpus, split: str, language: str, kind: str = "captions") -> list[WantedFile]:
     return [w for w in self.wanted if w.kind == kind and w.serves(split, language)]
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #7bd68509
 @patch
 def _ids(self: PublishedCorpus, split: str) -> list[str]:
     "Visuals of a split in order, by its list or by its captions; repeated ids are allowed"
@@ -387,7 +387,7 @@ def _ids(self: PublishedCorpus, split: str) -> list[str]:
     rows = [row for wanted in self.files(split, language) for row in self.read(wanted)]
     return [row.name for row in rows if row.split in ("", split) and row.language in ("", language)]
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #3b8ee067
 @patch
 def ids(self: PublishedCorpus, split: str) -> list[str]:
     "Visuals of a split, in order"
@@ -399,7 +399,7 @@ def ids(self: PublishedCorpus, split: str) -> list[str]:
 
     return self.cached(("ids", split), kept)
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #cd5505b8
 @patch
 def _left_out(self: PublishedCorpus, split: str) -> set[str]:
     "Published ids of the photographs that are left out of a split"
@@ -420,7 +420,7 @@ def _open(self: PublishedCorpus, name: str, split: str = "") -> "PublishedCorpus
     other.check(split or next(iter(other.splits or other.published)))
     return other
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #cbaf1687
 @patch
 def photographs(
     self: PublishedCorpus,
@@ -429,7 +429,7 @@ def photographs(
     "Published ids of the visuals of splits"
     return {self.published_id(visual_id) for split in splits or self.splits for visual_id in self.ids(split)}
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #bffa80f0
 @patch
 def published_id(self: PublishedCorpus, visual_id: str) -> str:
     "Id shared by corpora of the same images: the COCO or Flickr number if the name contains one"
@@ -439,7 +439,7 @@ def published_id(self: PublishedCorpus, visual_id: str) -> str:
     flickr = _FLICKR_ID.fullmatch(visual_id) if self.about.flickr_names else None
     return f"flickr:{flickr[1]}" if flickr else f"{self.about.visuals_of or self.name}:{visual_id}"
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #6cbe1ee5
 @patch
 def numbered_captions(self: PublishedCorpus, split: str, language: str) -> list[tuple[Caption, int]]:
     "Published captions in the order of the visuals, with their numbers; empty without the files"
@@ -474,7 +474,7 @@ def _read_captions(self: PublishedCorpus, split: str, language: str) -> list[tup
         captions.append((Caption(text, language, row.name), number))
     return sorted(captions, key=lambda pair: position[pair[0].visual_id])
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #182ec1bc
 @patch
 def _captions(self: PublishedCorpus, split: str, language: str) -> list[Caption]:
     return [caption for caption, _ in self.numbered_captions(split, language)]
@@ -503,7 +503,7 @@ def translations(
         return []
     return self.cached(("mt", split, language), lambda: self.read_mt(path, split, language))
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #fc1d7eac
 @patch
 def read_mt(self: PublishedCorpus, path: Path, split: str, language: str) -> list[Caption | None]:
     source = self.numbered_captions(split, self.source)
@@ -535,7 +535,7 @@ def picture_path(self: PublishedCorpus, visual_id: str) -> Path | None:
     files = (d / f"{name}{suffix}" for d in filter(None, folders) for name in names for suffix in suffixes)
     return next((file for file in files if file.is_file()), None)
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #fdd7b827
 @patch
 def _frames(self: PublishedCorpus, visual_id: str) -> np.ndarray:
     "Pixels of a visual, uint8 [T, H, W, 3]; T is 1 for an image"
@@ -549,7 +549,7 @@ def _frames(self: PublishedCorpus, visual_id: str) -> np.ndarray:
     what = f"{visual_id} in {folder}" if folder else its_images
     raise LabError(f"{self.name} without {what}", wanted.what, self.how_to_get(wanted))
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #20e8b757
 @patch
 def visuals(self: PublishedCorpus, split: str) -> Visuals:
     "Visuals of a split, whether their files are present or not; pixels are read on access"
@@ -559,14 +559,14 @@ def visuals(self: PublishedCorpus, split: str) -> Visuals:
     make = partial(Visuals, ids, lambda i: self._frames(ids[i]), n_frames=n_frames)
     return self.cached(("visuals", split, n_frames), make)
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #d2bec6cf
 @patch
 def picture_files(self: PublishedCorpus, split: str) -> list[Path | None]:
     "Files of a thousand evenly spaced images; None: not present"
     ids = self.ids(split)
     return list(map(self.picture_path, ids[:: max(1, len(ids) // 1000)]))
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #070bc9ec
 @patch(as_prop=True)
 def checksum(self: PublishedCorpus) -> str:
     "Checksum over names and sizes of the caption files"
@@ -585,7 +585,7 @@ def field_table(self: PublishedCorpus) -> list[dict]:
     "Rows about the fields of captions, of a corpus that has some to choose from"
     return []
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #f7ab0088
 @patch
 def _caption_counts(self: PublishedCorpus, split: str) -> list[dict]:
     "Rows of a report: captions of a split by language and origin"
@@ -599,7 +599,7 @@ def _caption_counts(self: PublishedCorpus, split: str) -> list[dict]:
             rows += [row] if n else []
     return rows
 
-
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #d0ed8d0b
 @patch
 def report(
     self: PublishedCorpus,

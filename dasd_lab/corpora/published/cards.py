@@ -31,7 +31,7 @@ def state(
     parts = "captions and images" if has_images else "captions, no images"
     return f"{parts}: {', '.join(corpus.splits)}; {' '.join(corpus.languages)}"
 
-
+# %% ../../../nbs/01_corpora/3_published/80_cards.ipynb #938280d9
 def _row(name: str) -> dict:
     "What is here of a registered corpus; nothing is built"
     row = dict(corpus=name, here="present", missing="", splits="", licence="see data/README.md")
@@ -49,7 +49,7 @@ def _row(name: str) -> dict:
     splits = " ".join(corpus.published)
     return row | dict(here=state(corpus), missing=missing, splits=splits, licence=corpus.about.licence)
 
-
+# %% ../../../nbs/01_corpora/3_published/80_cards.ipynb #fae07de4
 def _imported_row(folder: Path) -> dict:
     "Of an imported corpus; its files are verified when it is loaded"
     row = dict(corpus=folder.name, missing="", licence="your own")
@@ -77,7 +77,7 @@ def _markdown(rows: Sequence[dict]) -> list[str]:
     cells = [[_number(value) if isinstance(value, int | None) else value for value in row.values()] for row in rows]
     return [f"| {' | '.join(line)} |" for line in (rows[0], marks, *cells)]
 
-
+# %% ../../../nbs/01_corpora/3_published/80_cards.ipynb #f05b506e
 def _counts_table(corpus: PublishedCorpus) -> list[str]:
     "Published counts by split; one column per language if there are few"
     languages = list(dict.fromkeys(code for counts in corpus.published.values() for code in counts.captions))
@@ -91,7 +91,7 @@ def _counts_table(corpus: PublishedCorpus) -> list[str]:
             rows.append(row | {f"captions in {len(languages)} languages": numbers})
     return _markdown(rows) + ([] if len(languages) < 8 else ["", "Languages: " + " ".join(languages)])
 
-
+# %% ../../../nbs/01_corpora/3_published/80_cards.ipynb #69df2b2c
 def files_by_source(
     files: Iterable[WantedFile],  # of a corpus
 ) -> dict[str, list[WantedFile]]:  # how to get them → files
@@ -101,7 +101,7 @@ def files_by_source(
         groups.setdefault(wanted.how, []).append(wanted)
     return groups
 
-
+# %% ../../../nbs/01_corpora/3_published/80_cards.ipynb #a35a757a
 def _file_lines(corpus: PublishedCorpus, here: bool) -> list[str]:
     "Where to get the files and where each belongs"
     lines = []
@@ -141,7 +141,7 @@ def _translation_lines(corpus: PublishedCorpus, split: str, languages: Sequence[
     source = f"captions({split!r}, {corpus.source!r})"
     return [f"Translate {source}, one line per caption: {', '.join(files)}."] if files else []
 
-
+# %% ../../../nbs/01_corpora/3_published/80_cards.ipynb #94148fd9
 def what_to_get(
     corpus: PublishedCorpus,  # any
     split: str,  # one of its splits

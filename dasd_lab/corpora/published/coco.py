@@ -94,7 +94,7 @@ class MSCOCO(PublishedCorpus):
             return self.ids("test")[start : start + 1000]
         return super()._ids(split)
 
-
+# %% ../../../nbs/01_corpora/3_published/40_coco.ipynb #5464493a
 @published_corpus("mscoco", MSCOCO)
 def mscoco(
     restval: bool = True,  # include the rest of val2014 in the training split?

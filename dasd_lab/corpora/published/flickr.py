@@ -79,7 +79,7 @@ def _names(path: str, split: str, languages: tuple[str, ...] = ()) -> WantedFile
     "A list of images"
     return WantedFile(path, "the image of each line", REPOSITORY, "names", (split,), languages)
 
-
+# %% ../../../nbs/01_corpora/3_published/30_flickr.ipynb #76f4b262
 def _lines(path: str, split: str, language: str, names: str) -> WantedFile:
     "Captions that are aligned with a list of images"
     what = f"captions in {language!r}, packed (.gz) or not"
@@ -139,7 +139,7 @@ def _task_2() -> list[WantedFile]:
     ]
     return lists + captions
 
-
+# %% ../../../nbs/01_corpora/3_published/30_flickr.ipynb #02cec775
 @published_corpus("multi30k_independent")
 def multi30k_independent() -> Description:
     "Multi30K, task 2: five English and five German captions per image, written independently"
@@ -180,13 +180,13 @@ class Multi30KBoth(PublishedCorpus):
             pairs += [(match, translation) for match in matches[:1]]
         return pairs
 
-
+# %% ../../../nbs/01_corpora/3_published/30_flickr.ipynb #c1a73c97
 def _originals(split: str) -> WantedFile:
     "The English captions of task 1, which are read only to find what was translated"
     (english,) = _task_1(split, ["en"])
     return replace(english, what="the captions that were translated", kind="originals", languages=TRANSLATED)
 
-
+# %% ../../../nbs/01_corpora/3_published/30_flickr.ipynb #cd36cf22
 @published_corpus("multi30k_both", Multi30KBoth)
 def multi30k_both() -> Description:
     "Multi30K, both tasks: five English, five German, one French and one Czech caption per image"

@@ -140,7 +140,7 @@ class _Picture(NamedTuple):
     texts: dict[str, list[str]]  # field → captions
     line: int  # in the file, from 1
 
-
+# %% ../../../nbs/01_corpora/3_published/35_flickr8k.ipynb #2c4fc7a7
 def _joined_pictures(path: Path) -> dict[str, _Picture]:
     "Pictures of captions.jsonl by name"
     expected = "a picture, its split and its captions as JSON"
@@ -154,7 +154,7 @@ def _joined_pictures(path: Path) -> dict[str, _Picture]:
                 pictures[visual_name(row["picture"])] = _Picture(_SPLIT_NAMES.get(split, split), texts, i)
     return pictures
 
-
+# %% ../../../nbs/01_corpora/3_published/35_flickr8k.ipynb #34c6e34b
 def _authors_pictures(corpus: PublishedCorpus) -> dict[str, _Picture]:
     "Pictures of Flickr8k's own files by name, in the order of the lists, then those in no list"
     *lists, captions = [w for w in AUTHORS if w.kind != "visuals"]
@@ -172,7 +172,7 @@ def _field_names(given: str | Sequence[str]) -> list[str]:
     names = given.split("+") if isinstance(given, str) else given
     return [name.strip() for name in names if name.strip()]
 
-
+# %% ../../../nbs/01_corpora/3_published/35_flickr8k.ipynb #88073d80
 class Flickr8k(PublishedCorpus):
     "Flickr8k's photographs with captions in many languages"
 
@@ -238,7 +238,7 @@ def _pictures(self: Flickr8k) -> dict[str, _Picture]:
 def _ids(self: Flickr8k, split: str) -> list[str]:
     return [name for name, picture in self._pictures().items() if picture.split == split]
 
-
+# %% ../../../nbs/01_corpora/3_published/35_flickr8k.ipynb #6550893c
 @patch
 def photographs(self: Flickr8k, *splits: str) -> set[str]:
     "Published ids of the pictures of splits; of none: all, also those in no split"
@@ -251,7 +251,7 @@ def _captions_file(self: Flickr8k) -> str:
     "Name of the file with the captions"
     return self.path(next(w for w in self.wanted if w.kind == "captions")).name
 
-
+# %% ../../../nbs/01_corpora/3_published/35_flickr8k.ipynb #f80dd9f4
 @patch
 def numbered_field(self: Flickr8k, split: str, field: CaptionField) -> list[tuple[Caption, int]]:
     "Captions of a field with their numbers at their picture, in the order of the pictures"
@@ -266,7 +266,7 @@ def _read_mt_field(self: Flickr8k, split: str, field: CaptionField) -> list[tupl
     source = self.numbered_captions(split, self.source)
     return [(caption, number) for caption, (_, number) in zip(lines, source) if caption]
 
-
+# %% ../../../nbs/01_corpora/3_published/35_flickr8k.ipynb #941b852c
 @patch
 def _read_field(self: Flickr8k, split: str, field: CaptionField) -> list[tuple[Caption, int]]:
     captions = []
@@ -297,7 +297,7 @@ def has(self: Flickr8k, split: str, language: str) -> bool:
     "Whether a split reads a field in a language"
     return split in self.published and not self.missing(split, kind="text") and bool(self.chosen(split, language))
 
-
+# %% ../../../nbs/01_corpora/3_published/35_flickr8k.ipynb #4f8d8112
 @patch
 def has_human(self: Flickr8k, split: str, language: str) -> bool:
     "Whether a split reads a field by people in a language"
@@ -310,7 +310,7 @@ def mt_file(self: Flickr8k, split: str, language: str) -> Path | None:
     has_mt = self.has(split, language) and any(field.origin == "mt" for field in self.chosen(split, language))
     return PublishedCorpus.mt_file(self, split, language) or (self.root / self._captions_file if has_mt else None)
 
-
+# %% ../../../nbs/01_corpora/3_published/35_flickr8k.ipynb #49b6c481
 @patch
 def numbered_captions(self: Flickr8k, split: str, language: str, origin: str = "human") -> list[tuple[Caption, int]]:
     "Captions of the chosen fields by people (or of any origin: ''), in the order of the pictures, then of the fields"
@@ -321,7 +321,7 @@ def numbered_captions(self: Flickr8k, split: str, language: str, origin: str = "
     position = {name: i for i, name in enumerate(self.ids(split))} if len(fields) > 1 else None
     return sorted(captions, key=lambda pair: position[pair[0].visual_id]) if position else captions
 
-
+# %% ../../../nbs/01_corpora/3_published/35_flickr8k.ipynb #29609eb9
 @patch
 def captions(self: Flickr8k, split: str, language: str, origin: str | None = None) -> list[Caption]:
     "Captions of the chosen fields of a split in one language, in the order of the pictures"
@@ -333,7 +333,7 @@ def all_captions(self: Flickr8k, split: str, language: str) -> list[Caption]:
     "Captions of the chosen fields, human and machine-translated; may be empty"
     return [caption for caption, _ in self.numbered_captions(split, language, "")]
 
-
+# %% ../../../nbs/01_corpora/3_published/35_flickr8k.ipynb #1d502794
 @patch
 def translations(self: Flickr8k, split: str, language: str) -> list[Caption | None]:
     "Machine translations of the English captions, one per caption; empty: the chosen field has none"
@@ -354,7 +354,7 @@ def field(
     expect(name in self.fields, given, f"one of {list(self.fields)}", "Choose one.")
     return self.fields[name]
 
-
+# %% ../../../nbs/01_corpora/3_published/35_flickr8k.ipynb #bc4db96a
 @patch
 def field_captions(
     self: Flickr8k,
@@ -365,7 +365,7 @@ def field_captions(
     self.check(split)
     return [caption for caption, _ in self.numbered_field(split, self.field(field))]
 
-
+# %% ../../../nbs/01_corpora/3_published/35_flickr8k.ipynb #9ee35248
 @patch
 def field_pairs(
     self: Flickr8k,
@@ -400,7 +400,7 @@ def aligned(
     fields = [field for field in self.chosen(split, language) if field.origin == origin]
     return [pair for field in fields for pair in self.field_pairs(split, field.name)]
 
-
+# %% ../../../nbs/01_corpora/3_published/35_flickr8k.ipynb #2ebc23fa
 @patch
 def source_texts(self: Flickr8k, split: str, language: str) -> list[str]:
     "Distinct English captions of a split: those that it reads, and those that a chosen field translates"
@@ -420,7 +420,7 @@ def _frames(self: Flickr8k, visual_id: str) -> np.ndarray:
     finally:
         ImageFile.LOAD_TRUNCATED_IMAGES = False
 
-
+# %% ../../../nbs/01_corpora/3_published/35_flickr8k.ipynb #b6820543
 @patch(as_prop=True)
 def checksum(self: Flickr8k) -> str:
     "Checksum over the caption files and the choice of fields"
@@ -428,7 +428,7 @@ def checksum(self: Flickr8k) -> str:
     files = PublishedCorpus.checksum.fget(self)
     return hashlib.sha256(json.dumps([files, chosen]).encode()).hexdigest()
 
-
+# %% ../../../nbs/01_corpora/3_published/35_flickr8k.ipynb #24eab3e2
 @patch
 def field_table(self: Flickr8k) -> list[dict]:
     "What each field is, what it holds, and which splits read it; empty without the files"
@@ -439,7 +439,7 @@ def field_table(self: Flickr8k) -> list[dict]:
         rows.append(row | self._field_counts(field) | dict(read_in=read_in, source=field.source))
     return rows
 
-
+# %% ../../../nbs/01_corpora/3_published/35_flickr8k.ipynb #f9180ba7
 @patch
 def _field_counts(self: Flickr8k, field: CaptionField) -> dict[str, int]:
     "Pictures and captions of a field, also those in no split"
@@ -449,7 +449,7 @@ def _field_counts(self: Flickr8k, field: CaptionField) -> dict[str, int]:
         texts = list(by_visual(captions).values())
     return dict(pictures=len(texts), captions=sum(map(len, texts)))
 
-
+# %% ../../../nbs/01_corpora/3_published/35_flickr8k.ipynb #6e698231
 @patch
 def _caption_counts(self: Flickr8k, split: str) -> list[dict]:
     rows = []

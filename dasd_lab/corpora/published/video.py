@@ -46,7 +46,7 @@ def _msrvtt_captions(corpus: PublishedCorpus, path: Path) -> list[CaptionRow]:
         lambda row: splits.get(row["video_id"], "none"),
     )
 
-
+# %% ../../../nbs/01_corpora/3_published/60_video.ipynb #bf2d4f55
 def _csv_table(path: Path, corpus: PublishedCorpus, *columns: str) -> list[dict]:
     "Rows of a published list of clips"
     rows = list(csv.DictReader(text_lines(path, corpus.faults)))
@@ -59,7 +59,7 @@ def _csv_table(path: Path, corpus: PublishedCorpus, *columns: str) -> list[dict]
 def _listed_clips(corpus: PublishedCorpus, path: Path) -> list[str]:
     return [row["video_id"] for row in _csv_table(path, corpus, "video_id")]
 
-
+# %% ../../../nbs/01_corpora/3_published/60_video.ipynb #1c421f51
 def _listed_sentences(corpus: PublishedCorpus, path: Path) -> list[CaptionRow]:
     rows = enumerate(_csv_table(path, corpus, "video_id", "sentence"), 2)
     return [CaptionRow(row["video_id"], row["sentence"], path.name, line) for line, row in rows]
@@ -134,7 +134,7 @@ NRCCR = "The links of the README of https://github.com/HuiGuanLab/nrccr."
 def _nrccr_file(name: str, what: str, split: str, language: str, kind: str = "captions") -> WantedFile:
     return WantedFile(f"TextData/{name}|{name}", what, NRCCR, kind, (split,), (language,))
 
-
+# %% ../../../nbs/01_corpora/3_published/60_video.ipynb #fc0ebbd5
 @published_corpus("msrvtt_cn")
 def msrvtt_cn() -> Description:
     "MSR-VTT with Chinese captions"
@@ -200,7 +200,7 @@ def _vatex_captions(
 
     return read
 
-
+# %% ../../../nbs/01_corpora/3_published/60_video.ipynb #3de901c7
 def _vatex_file(name: str, split: str, *splits: str) -> WantedFile:
     how = f"Download https://eric-xw.github.io/vatex-website/data/{name}"
     return WantedFile(name, "captions", how, splits=splits or (split,), read=_vatex_captions(split))

@@ -38,13 +38,13 @@ def _table(split: str, path: str) -> WantedFile:
 
     return WantedFile(path, "captions with image URLs", GOOGLE, splits=(split,), read=read)
 
-
+# %% ../../../nbs/01_corpora/3_published/50_web.ipynb #bce22208
 def _row_files(visual_id: str) -> tuple[str, ...]:
     "Names of an image: by its row, also in folders of ten thousand"
     split, _, row = visual_id.partition("/")
     return visual_id, f"{split}/{row[:5]}/{row}"
 
-
+# %% ../../../nbs/01_corpora/3_published/50_web.ipynb #c3007eed
 @published_corpus("cc3m")
 def cc3m(
     downloaded: bool = False,  # only rows whose image is present?
@@ -93,7 +93,7 @@ def _listed(corpus: PublishedCorpus, path: Path) -> list[str]:
     )
     return [visual_name(name) for name in names]
 
-
+# %% ../../../nbs/01_corpora/3_published/50_web.ipynb #e2b1231c
 def named(
     corpus: PublishedCorpus,  # not used
     path: Path,  # see `named_rows`

@@ -76,7 +76,7 @@ def _rows(values: Tensor, names: Sequence[str], blocks: Sequence[int], **more) -
         for block, value in zip(blocks, row)
     ]
 
-
+# %% ../../../nbs/09_explore/2_adapters/20_figures.ipynb #90d1f2e3
 def _bars(rows: Sequence[dict], pane: str, title: str, value: str) -> go.Figure:
     "Bars: one pane for each value of a column, one group per block, one colour per caption"
     labels = dict(value=value, block="", caption="")
@@ -85,7 +85,7 @@ def _bars(rows: Sequence[dict], pane: str, title: str, value: str) -> go.Figure:
     fig.for_each_annotation(lambda note: note.update(text=note.text.split("=")[-1]))
     return legend_below(dressed(fig, title=title, height=310, margin_t=84))
 
-
+# %% ../../../nbs/09_explore/2_adapters/20_figures.ipynb #b549ad7a
 def norms(
     generated: Tensor,  # [B, K, H, H]
     names: Sequence[str],  # B
@@ -100,7 +100,7 @@ def norms(
     fig.update_yaxes(matches=None, showticklabels=True)
     return fig.add_hline(generated.shape[-1] ** 0.5, col=1, line=dict(color=INK, width=1, dash="dot"))
 
-
+# %% ../../../nbs/09_explore/2_adapters/20_figures.ipynb #b82a3df2
 def singular_values(
     generated: Tensor,  # [B, K, H, H]
     names: Sequence[str],  # B
@@ -138,7 +138,7 @@ def hidden_change(
     rows = [row for place, values in places.items() for row in _rows(100 * values, names, blocks, place=place)]
     return _bars(rows, "place", "Change of hidden states, % of the output", "change, %")
 
-
+# %% ../../../nbs/09_explore/2_adapters/20_figures.ipynb #e45c5b3c
 def token_change(
     change: Tensor,  # [K, L] of one caption
     pieces: Sequence[str],  # L subword tokens
@@ -181,7 +181,7 @@ def pair_distances(
         )
     return legend_below(fig, 32)
 
-
+# %% ../../../nbs/09_explore/2_adapters/20_figures.ipynb #7afeecb0
 def pair_maps(
     comparison: Compared,  # from the state
 ) -> go.Figure:
@@ -219,7 +219,7 @@ def similarity_maps(
     layout = dict(margin=dict(r=8, t=84), coloraxis_colorbar=bar)
     return dressed(fig, title="Similarity of generated adapters", height=470, **layout)
 
-
+# %% ../../../nbs/09_explore/2_adapters/20_figures.ipynb #afa778dc
 def _mark_groups(fig: go.Figure, groups: Sequence[tuple], column: int) -> None:
     "Borders between the groups of a pane, and their names if there are few"
     line = dict(color="rgba(90,90,90,.75)", width=1)
@@ -231,7 +231,7 @@ def _mark_groups(fig: go.Figure, groups: Sequence[tuple], column: int) -> None:
         ticks = dict(showticklabels=True, tickangle=-90, tickfont_size=11, tickvals=middles, ticktext=names)
         fig.update_yaxes(ticks | dict(matches=None), col=column)
 
-
+# %% ../../../nbs/09_explore/2_adapters/20_figures.ipynb #86ff1e30
 def shares(
     table: pd.DataFrame,  # from `Many.shares`
 ) -> go.Figure:
@@ -260,7 +260,7 @@ def _rank_styles() -> dict[str, dict]:
         NOW: dict(color=COLOURS[1], size=9, symbol="diamond"),
     }
 
-
+# %% ../../../nbs/09_explore/2_adapters/20_figures.ipynb #e450b9db
 def rank_moves(
     ranks: pd.DataFrame,  # from the state: one row per query
     names: Sequence[str],  # of the queries

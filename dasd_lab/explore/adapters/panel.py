@@ -118,7 +118,7 @@ def _captions(self: Adapters):
         self.visible(line, lambda s, i=i: i < max(1, len(s.queries)), "queries")
     return section("Captions", row(self.model_choice()), *lines, row(self.more, sample))
 
-
+# %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #3b47158e
 @patch
 def _caption_row(self: Adapters, i: int) -> QueryRow:
     query = QueryRow(f"Caption {i + 1}, in any language", "Show", f"dl-caption dl-caption-{i}")
@@ -130,7 +130,7 @@ def _caption_row(self: Adapters, i: int) -> QueryRow:
     self.part(partial(self._show_caption, i, query), "queries", "parsed")
     return query
 
-
+# %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #822f177d
 @patch
 def _edit(self: Adapters, i: int, query: QueryRow, _) -> None:
     "The text or the language of a caption was changed"
@@ -138,7 +138,7 @@ def _edit(self: Adapters, i: int, query: QueryRow, _) -> None:
     s.queries = s.queries or [NO_QUERY]
     s.edit(i, text=query.box.value, language=query.language.value)
 
-
+# %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #a91ce72b
 @patch
 def _show_caption(self: Adapters, i: int, query: QueryRow) -> None:
     s = self.state
@@ -147,7 +147,7 @@ def _show_caption(self: Adapters, i: int, query: QueryRow) -> None:
     query.show(s.queries[i]["text"] if i < len(s.queries) else "", hints.get(i, ""))
     self.more.disabled = len(s.queries) >= MAX_CAPTIONS
 
-
+# %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #4edc9508
 @patch
 def _remove(self: Adapters, i: int) -> None:
     s = self.state
@@ -159,7 +159,7 @@ def _remove(self: Adapters, i: int) -> None:
 def _add(self: Adapters) -> None:
     self.state.queries = [*self.state.queries, NO_QUERY]
 
-
+# %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #133ddf2c
 @patch
 def _sample(self: Adapters) -> None:
     self.drawn += 1
@@ -199,7 +199,7 @@ def _switches(self: Adapters):
         note=RANKS_NOTE,
     )
 
-
+# %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #ad62d4d6
 @patch
 def _show_switches(self: Adapters) -> None:
     s = self.state
@@ -209,7 +209,7 @@ def _show_switches(self: Adapters) -> None:
 def _named_queries(s: AdaptersState) -> list[tuple[str, int]]:
     return [(f"{i + 1} · {q.name}", i) for i, q in enumerate(s.parsed)] or [("–", 0)]
 
-
+# %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #c743e173
 def _rank_summary(s: AdaptersState) -> str:
     "The setting, and the rank of each target image before and after"
     off = ", ".join(str(block) for block in sorted(s.off))
@@ -257,7 +257,7 @@ def _matrices(self: Adapters):
         note="One matrix per block, generated for this caption. All share one colour scale, centred at zero.",
     )
 
-
+# %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #8801681c
 @patch
 def _choose_reference(self: Adapters, reference: str) -> None:
     s = self.state
@@ -269,7 +269,7 @@ def _choose_reference(self: Adapters, reference: str) -> None:
 def _of_matrices(s: AdaptersState) -> tuple:
     return s.matrices, [q.query.text for q in s.shown], s.blocks
 
-
+# %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #13b75eaf
 def _maps(s: AdaptersState) -> go.Figure | str | None:
     if s.matrices is None:
         unadapted = "Captions in the source language use no adapters. Enter one in another language."
@@ -281,7 +281,7 @@ def _maps(s: AdaptersState) -> go.Figure | str | None:
     matrices = deviation(s.matrices, reference, s.many.mean if s.many else None)
     return f.heat_maps(matrices, names, blocks, f"Generated matrices, {label}", axes)
 
-
+# %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #f055831e
 @patch
 def _change(self: Adapters):
     note = "Relative change of the output of each frozen block by its adapter. An adapter that is off changes nothing."
@@ -293,7 +293,7 @@ def _change(self: Adapters):
 def _hidden_change(s: AdaptersState) -> go.Figure:
     return f.hidden_change(s.adapted.change_at_end, s.adapted.change, [q.query.text for q in s.shown], s.blocks)
 
-
+# %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #27c7104b
 def _token_change(s: AdaptersState) -> go.Figure | None:
     chosen = s.parsed[s.chosen]
     if chosen not in s.shown:
@@ -321,7 +321,7 @@ def _pairs(self: Adapters):
         *self.numbers(_pair_table, needs="distances"),
     )
 
-
+# %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #c66d2c1e
 @patch
 def _compare_sentences(self: Adapters) -> None:
     texts = [box.value for box in self.sentences]
@@ -335,7 +335,7 @@ def _sample_pairs(self: Adapters) -> None:
     compared = self.state.compared
     self.state.draw_pairs(compared.queries[0].language if compared else None, self.drawn)
 
-
+# %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #4c1f7898
 @patch
 def _show_sentences(self: Adapters) -> None:
     s = self.state
@@ -371,7 +371,7 @@ def _many(self: Adapters):
     shares = self.plot("dl-shares", lambda s: f.shares(s.many.shares) if s.many.labels else None, needs="many")
     return section("Many captions", row(n, language, take, block), similarity, shares, note=MANY_NOTE)
 
-
+# %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #95a7d622
 def _blocks(s: AdaptersState) -> list[tuple[str, int]]:
     return [ALL_BLOCKS, *((f"block {b}", k) for k, b in enumerate(s.blocks))]
 
@@ -381,7 +381,7 @@ def _language_sets(s: AdaptersState) -> list[tuple[str, tuple[str, ...]]]:
     languages = tuple(s.method.languages)
     return [(language_name(code), (code,)) for code in languages] + [("all languages", languages)]
 
-
+# %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #34b82ee9
 @patch
 def _recall(self: Adapters):
     s = self.state
@@ -403,7 +403,7 @@ def _recall(self: Adapters):
         note="Table 10 of the paper for this model: text-to-image recall with adapters switched off.",
     )
 
-
+# %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #f01abd7e
 def _recall_table(s: AdaptersState) -> pd.DataFrame:
     names = dict(median_rank="median rank", moved="share with another rank", difference="difference in R@1")
     return s.recall.rename(columns=names).reset_index(names="setting")

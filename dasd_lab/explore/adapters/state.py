@@ -179,52 +179,63 @@ class AdaptersState(State):
         expect(self.model, given, "a model such as 'dasd' or 'static_adapter'", "Train one: `dasd-lab train`.")
         self.observe(lambda _: self._reset(), "model")
 
-    def suits(self, method) -> bool:
-        return isinstance(method, AdaptedEncoder)
+# %% ../../../nbs/09_explore/2_adapters/10_state.ipynb #40ae6c10
+@patch
+def suits(self: AdaptersState, method) -> bool:
+    return isinstance(method, AdaptedEncoder)
 
-    @property
-    def method(self) -> AdaptedEncoder:
-        return self.source.method
 
-    @property
-    def blocks(self) -> tuple[int, ...]:
-        "Blocks with an adapter"
-        return self.method.adapted
+@patch(as_prop=True)
+def method(self: AdaptersState) -> AdaptedEncoder:
+    return self.source.method
 
-    @property
-    def blocks_off(self) -> tuple[int, ...]:
-        "Blocks of the current model whose adapter is off"
-        return tuple(sorted(self.off & set(self.blocks)))
 
-    @property
-    def matrices(self) -> Tensor | None:
-        "Matrices that are generated for the queries in `shown`, [B, K, H, H]; None: there are none"
-        return self.adapted and self.adapted.generated
+@patch(as_prop=True)
+def blocks(self: AdaptersState) -> tuple[int, ...]:
+    "Blocks with an adapter"
+    return self.method.adapted
 
-    @property
-    def distances(self) -> dict[str, Tensor]:
-        "Distances of the compared captions to the first; empty if nothing is compared, or without matrices"
-        return self.compared.distances if self.compared else {}
+# %% ../../../nbs/09_explore/2_adapters/10_state.ipynb #9ed5f997
+@patch(as_prop=True)
+def blocks_off(self: AdaptersState) -> tuple[int, ...]:
+    "Blocks of the current model whose adapter is off"
+    return tuple(sorted(self.off & set(self.blocks)))
 
-    @property
-    def generates(self) -> bool:
-        "Whether the model generates matrices for each caption"
-        return getattr(self.method, "generator", None) is not None
 
-    @property
-    def languages(self) -> list[str]:
-        "Languages of queries"
-        return [*self.method.languages, self.method.backbone.source_language]
+@patch(as_prop=True)
+def matrices(self: AdaptersState) -> Tensor | None:
+    "Matrices that are generated for the queries in `shown`, [B, K, H, H]; None: there are none"
+    return self.adapted and self.adapted.generated
 
-    @property
-    def shown(self) -> list[AdaptedQuery]:
-        "Queries that adapters act on: the rows of `adapted`"
-        return [query for query in self.parsed if query.adapted]
+# %% ../../../nbs/09_explore/2_adapters/10_state.ipynb #5d158c55
+@patch(as_prop=True)
+def distances(self: AdaptersState) -> dict[str, Tensor]:
+    "Distances of the compared captions to the first; empty if nothing is compared, or without matrices"
+    return self.compared.distances if self.compared else {}
 
-    @property
-    def first_language(self) -> str:
-        "Language of the first query that adapters act on, or the first language of the model"
-        return next((query.query.language for query in self.shown), self.method.languages[0])
+
+@patch(as_prop=True)
+def generates(self: AdaptersState) -> bool:
+    "Whether the model generates matrices for each caption"
+    return getattr(self.method, "generator", None) is not None
+
+# %% ../../../nbs/09_explore/2_adapters/10_state.ipynb #a15a1166
+@patch(as_prop=True)
+def languages(self: AdaptersState) -> list[str]:
+    "Languages of queries"
+    return [*self.method.languages, self.method.backbone.source_language]
+
+
+@patch(as_prop=True)
+def shown(self: AdaptersState) -> list[AdaptedQuery]:
+    "Queries that adapters act on: the rows of `adapted`"
+    return [query for query in self.parsed if query.adapted]
+
+# %% ../../../nbs/09_explore/2_adapters/10_state.ipynb #b8b9c865
+@patch(as_prop=True)
+def first_language(self: AdaptersState) -> str:
+    "Language of the first query that adapters act on, or the first language of the model"
+    return next((query.query.language for query in self.shown), self.method.languages[0])
 
 # %% ../../../nbs/09_explore/2_adapters/10_state.ipynb #4c3d8b18
 @patch
@@ -232,7 +243,7 @@ def _reset(self: AdaptersState) -> None:
     self.set_together(off=set(), block=-1, many=None, recall=None, moved=[])
     self.refresh()
 
-
+# %% ../../../nbs/09_explore/2_adapters/10_state.ipynb #a1c46fe3
 @patch
 def _read(self: AdaptersState) -> None:
     "Update everything that depends on the queries and the switches"
@@ -249,7 +260,7 @@ def _read(self: AdaptersState) -> None:
         ranks=ranks_without(self.method, texts, languages, gallery.visuals, places, settings) if parsed else None,
     )
 
-
+# %% ../../../nbs/09_explore/2_adapters/10_state.ipynb #9192e0ba
 @patch
 def _parse_queries(self: AdaptersState) -> list[AdaptedQuery]:
     "Queries with text, with their target images"
@@ -266,7 +277,7 @@ def _parse_queries(self: AdaptersState) -> list[AdaptedQuery]:
         parsed.append(AdaptedQuery(query, target, why, is_adapted, i))
     return parsed
 
-
+# %% ../../../nbs/09_explore/2_adapters/10_state.ipynb #bede3480
 @patch
 @shows_messages
 def ask(
@@ -288,7 +299,7 @@ def refresh(self: AdaptersState) -> None:
     else:
         self.compared = None
 
-
+# %% ../../../nbs/09_explore/2_adapters/10_state.ipynb #2506dbd5
 @patch
 @shows_messages
 def edit(
@@ -304,7 +315,7 @@ def edit(
     self.queries = [*self.queries[:i], entry, *self.queries[i + 1 :]]
     self._read()
 
-
+# %% ../../../nbs/09_explore/2_adapters/10_state.ipynb #254d2df6
 @patch
 @shows_messages
 def switch(
@@ -317,7 +328,7 @@ def switch(
     self.off = set(off)
     self._read()
 
-
+# %% ../../../nbs/09_explore/2_adapters/10_state.ipynb #b2053488
 @patch
 @shows_messages
 def draw(
@@ -338,7 +349,7 @@ def _draw_captions(self: AdaptersState, n: int, languages: Sequence[str], seed: 
     except LabError:
         return self.workbench.sample(n, languages, origin=None, seed=seed)
 
-
+# %% ../../../nbs/09_explore/2_adapters/10_state.ipynb #7ac0197f
 @patch
 def top_images(
     self: AdaptersState,
@@ -370,7 +381,7 @@ def compare(
     self.comparison = [_entry(sentence) for sentence in [*sentences, None, None, None][: len(PARTS)]]
     self._read_comparison()
 
-
+# %% ../../../nbs/09_explore/2_adapters/10_state.ipynb #dac83818
 @patch
 @shows_messages
 def draw_pairs(
@@ -384,7 +395,7 @@ def draw_pairs(
     self.comparison = [_entry(caption) for caption in triple]
     self._read_comparison()
 
-
+# %% ../../../nbs/09_explore/2_adapters/10_state.ipynb #1c16d138
 @patch
 def _read_comparison(self: AdaptersState) -> None:
     "Parse and compare the three captions"
@@ -398,7 +409,7 @@ def _read_comparison(self: AdaptersState) -> None:
     adapted = read_adapters(self.method, [q.encoded for q in given], [q.language for q in given])
     self.compared = Compared(queries, adapted)
 
-
+# %% ../../../nbs/09_explore/2_adapters/10_state.ipynb #7f5de85b
 @patch
 def _caption_pool(self: AdaptersState, languages: Sequence[str], n: int, seed: int) -> list[Caption]:
     "Captions of at most n random images; those with origin 'human' if there are any"
@@ -410,7 +421,7 @@ def _caption_pool(self: AdaptersState, languages: Sequence[str], n: int, seed: i
     expect(captions, given, "a corpus, or captions in the gallery", "Enter the captions instead.")
     return [c for c in captions if c.origin == "human"] or captions
 
-
+# %% ../../../nbs/09_explore/2_adapters/10_state.ipynb #ebd733ad
 @patch
 def _caption_generator(self: AdaptersState) -> tuple[Callable | None, Sequence[str]]:
     "The corpus's function that generates captions, and its styles; (None, ()) if it has none"
@@ -442,7 +453,7 @@ def take_many(
     if self.method is method:
         self.many = Many(tuple(captions), torch.cat(generated), method.adapted)
 
-
+# %% ../../../nbs/09_explore/2_adapters/10_state.ipynb #51287afd
 @patch
 def _many_captions(self: AdaptersState, n: int, languages: Sequence[str]) -> list[Caption]:
     "Captions of a few contents in many styles and wordings; the queries if there are no captions"

@@ -75,7 +75,7 @@ def words_figure(
         xaxis=dict(tickvals=bars.x, ticktext=texts, autorange=reading_order, tickfont_size=14, showgrid=False),
     )
 
-
+# %% ../../../nbs/09_explore/1_ask/20_figures.ipynb #d7315187
 def score_summary(
     words: WordContributions,  # from `explain_words`
 ) -> str:
@@ -96,7 +96,7 @@ def _image_html(image: Image.Image, alt: str) -> str:
         "</figure>"
     )
 
-
+# %% ../../../nbs/09_explore/1_ask/20_figures.ipynb #dd3fc557
 def places_html(
     picture: Image.Image,  # as shown
     regions: RegionContributions,  # from `search.explain.regions`

@@ -47,7 +47,7 @@ def grid_items(
         item["captions"] = [dict(text=c.text, language=c.language, direction=direction(c.language)) for c in found]
     return items
 
-
+# %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #ac3fb0da
 def answer_note(
     answer: Answer,  # of one model
 ) -> str:  # HTML
@@ -121,7 +121,7 @@ def _search(self: Ask):
     content = [part.content for part in parts]
     return section("", self.query, row(*parts, export, self.links), *content, css_class="dl-asking")
 
-
+# %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #23b2c811
 @patch
 def _models(self: Ask) -> Toggles:
     s = self.state
@@ -136,7 +136,7 @@ def _choose_models(self: Ask, names: tuple[str, ...]) -> None:
     self.state.set_together(models=list(names), set_aside=[])
     self.state.repeat()
 
-
+# %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #4ecab013
 @patch
 def _filters(self: Ask) -> list[Fold]:
     "A dropdown for each facet of the images"
@@ -152,7 +152,7 @@ def _filters(self: Ask) -> list[Fold]:
     self.part(self._show_filters, "position", "history")
     return [Fold("Filters", *self.filters.values())] if self.filters else []
 
-
+# %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #81a046f1
 @patch
 def _filter(self: Ask) -> None:
     "Repeat the current request with other filters"
@@ -168,7 +168,7 @@ def _show_filters(self: Ask) -> None:
     for facet, choice in self.filters.items() if self.state.history else ():
         choice.value = filters.get(facet, "")
 
-
+# %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #436f08c9
 @patch
 def _history(self: Ask) -> Fold:
     s = self.state
@@ -179,7 +179,7 @@ def _history(self: Ask) -> Fold:
         button("Redo", s.redo, "Next query", css_class="dl-redo"),
     )
 
-
+# %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #f5d68e2a
 def _requests(s: AskState) -> list[tuple[str, int]]:
     requests = [(f"{i + 1}: {str(request)[:48]}", i) for i, request in enumerate(s.history)]
     return requests or [("no query yet", -1)]
@@ -204,7 +204,7 @@ def _show_answers(self: Ask) -> None:
         self._show_answer(name)
     self.results.children = [self.cards[name] for name in names]
 
-
+# %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #389d8502
 @patch
 def _card(self: Ask, name: str) -> w.VBox:
     "An empty card for the results of a model"
@@ -212,7 +212,7 @@ def _card(self: Ask, name: str) -> w.VBox:
     grid.observe(lambda _: self.state.choose(grid.clicked), "clicks")
     return section(name, prose(), grid, css_class="dl-answer")
 
-
+# %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #36a71a5c
 @patch
 def _show_answer(self: Ask, name: str) -> None:
     s = self.state
@@ -251,7 +251,7 @@ def _about(self: Ask) -> w.VBox:
         "Selected image", columns([picture, actions, self.nearest], [ranks, *self._why()]), css_class="dl-about"
     )
 
-
+# %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #177321cf
 @patch
 def _why(self: Ask) -> list[w.Widget]:
     "Contributions of words and image regions"
@@ -271,7 +271,7 @@ def _why(self: Ask) -> list[w.Widget]:
     self.spots = prose("", "dl-spots")
     return [row(explain, model, words, regions), self.summary, self.words, self.spots]
 
-
+# %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #26d4bf55
 @patch
 def _clear(self: Ask) -> None:
     "Remove what was computed for another image or query"
@@ -319,7 +319,7 @@ def export_results(self: Ask) -> None:
         ]
         self.links.value = f'<div class="dl-note">Download: {" · ".join(links)}</div>'
 
-
+# %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #297f0cdf
 @patch
 def address(self: Ask) -> dict[str, str]:
     "The request, the models and the selected image"
@@ -328,7 +328,7 @@ def address(self: Ask) -> dict[str, str]:
     named = dict(like=s.now.picture, q=s.now.text, language_of_query=s.now.language, models=models, image=s.chosen)
     return dict(s.now.filters) | {name: value for name, value in named.items() if value}
 
-
+# %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #3f5a9e9c
 @patch
 def open_address(
     self: Ask,
@@ -345,7 +345,7 @@ def open_address(
     if parameters.get("image"):
         s.choose(parameters["image"])
 
-
+# %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #8601c1b4
 @patch
 def snapshot(self: Ask) -> str:
     "The results as static HTML"

@@ -41,7 +41,7 @@ class HistoryEntry:
         query = f"like {self.picture}" if self.picture else self.text
         return " · ".join([query, *(value for _, value in self.filters)])
 
-
+# %% ../../../nbs/09_explore/1_ask/10_state.ipynb #ccdc4858
 @dataclass(frozen=True)
 class Answer:
     "Results of one model"
@@ -135,7 +135,7 @@ def ask(
     self._search_all()
     return self.answers
 
-
+# %% ../../../nbs/09_explore/1_ask/10_state.ipynb #b002c32e
 @patch
 def _show_a_reader(self: AskState, language: str) -> None:
     "Show a model that reads a language if none of those shown does, and these again for another language"
@@ -147,7 +147,7 @@ def _show_a_reader(self: AskState, language: str) -> None:
         warnings.warn(f"{readers[0]} answers: {before} cannot read {english_name(language)}.", stacklevel=2)
         self.models, self.set_aside = readers[:1], self.models
 
-
+# %% ../../../nbs/09_explore/1_ask/10_state.ipynb #fa5c1062
 @patch
 def _check_picture(self: AskState, id: str) -> None:
     "Refuse an image that is not one of the workbench"
@@ -167,7 +167,7 @@ def _search_all(self: AskState) -> None:
             refusals[name] = str(e)
     self.set_together(refusals=refusals, answers=answers)
 
-
+# %% ../../../nbs/09_explore/1_ask/10_state.ipynb #9fa7c933
 @patch
 def _search(self: AskState, name: str) -> Answer:
     "Answer of one model to the current request"
@@ -187,14 +187,14 @@ def _search(self: AskState, name: str) -> Answer:
     rank = sum(hit.score >= at_least[0] for hit in hits) if at_least else None  # ties count against it
     return Answer(hits[: self.k], 1000 * (time.perf_counter() - start), rank, n)
 
-
+# %% ../../../nbs/09_explore/1_ask/10_state.ipynb #6338b3f8
 @patch
 def repeat(self: AskState) -> None:
     "Search again for the current request, after a change of models or of k"
     if self.history:
         self._search_all()
 
-
+# %% ../../../nbs/09_explore/1_ask/10_state.ipynb #94ac2b63
 @patch
 def go(
     self: AskState,
@@ -206,7 +206,7 @@ def go(
         self.message = ""
         self._search_all()
 
-
+# %% ../../../nbs/09_explore/1_ask/10_state.ipynb #f7e02fe7
 @patch
 def undo(self: AskState) -> None:
     "Show the previous request"
@@ -231,7 +231,7 @@ def choose(
     self.chosen = id
     self.repeat()
 
-
+# %% ../../../nbs/09_explore/1_ask/10_state.ipynb #135d92c0
 @patch
 def like(
     self: AskState,
@@ -240,7 +240,7 @@ def like(
     "Search with an image as query, with the current filters"
     return self.ask(picture=id, filters=dict(self.now.filters))
 
-
+# %% ../../../nbs/09_explore/1_ask/10_state.ipynb #48b2f2d2
 @patch
 @shows_messages
 def nearest(
@@ -264,7 +264,7 @@ def nearest(
     expect(rows, "images without captions", "captions", "Give a corpus, or add captions to the gallery.")
     return pd.DataFrame(rows)
 
-
+# %% ../../../nbs/09_explore/1_ask/10_state.ipynb #0b002367
 @patch
 def _captions_in(self: AskState, language: str) -> tuple[list[Caption], torch.Tensor | None]:
     "Captions in a language with their features; of the first split only, to keep the first call short"
@@ -293,7 +293,7 @@ def why(
     of_regions = REGION_METHODS[regions](gallery, now.text, id, language, self.workbench.picture(id))
     return explain_words(gallery, now.text, id, language, WORD_METHODS[words]), of_regions
 
-
+# %% ../../../nbs/09_explore/1_ask/10_state.ipynb #59eb5009
 @patch
 def region_methods(self: AskState) -> list[str]:
     "Keys of `REGION_METHODS` that the image tower supports"
@@ -311,7 +311,7 @@ def to_frame(self: AskState) -> pd.DataFrame:
     table = pd.DataFrame(rows, columns=["query", "language", "model", "rank", "image", "score", "caption"])
     return table.assign(language=[query.language if query else "" for query in table.language])
 
-
+# %% ../../../nbs/09_explore/1_ask/10_state.ipynb #7d62e6d7
 @patch
 def to_csv(self: AskState) -> bytes:  # UTF-8 with a byte order mark, which spreadsheets expect
     "All hits as a CSV file"

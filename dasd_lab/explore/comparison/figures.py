@@ -94,7 +94,7 @@ def difference_figure(
             fig.add_trace(_difference_marks(part, name, symbol))
     return fig.add_vline(0, line=dict(color=INK, width=1, dash="dot"))
 
-
+# %% ../../../nbs/09_explore/5_comparison/20_figures.ipynb #b462161b
 def _difference_marks(rows: pd.DataFrame, name: str, symbol: str) -> go.Scatter:
     "Differences with intervals, in percentage points"
     points = 100 * rows[["difference", "low", "high"]]
@@ -136,7 +136,7 @@ def logged_name(
     "A logged quantity's name for axes and menus"
     return _LOGGED_NAMES.get(name, name.replace("_", " "))
 
-
+# %% ../../../nbs/09_explore/5_comparison/20_figures.ipynb #42f0e2cc
 def curve_figure(
     logged: pd.DataFrame,  # from `evaluation.comparison.curves`
     name: str,  # which logged quantity

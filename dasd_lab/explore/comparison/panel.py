@@ -118,7 +118,7 @@ def _runs(self: Compare):
     facts = self.text("dl-facts", lambda s: table_html(s.facts(), digits=1), "runs", needs="chosen", empty=choose_one)
     return section("Runs", self.chosen, row(self.folder, add, refresh), facts, note=RUNS_NOTE)
 
-
+# %% ../../../nbs/09_explore/5_comparison/30_panel.ipynb #33f4b57e
 @patch
 def _place(self: Compare, name: str) -> int:
     "Of a run among the chosen ones; a new one comes last"
@@ -131,7 +131,7 @@ def _add_folder(self: Compare) -> None:
     if self.state.add_folder(self.folder.value):
         self.folder.value = ""
 
-
+# %% ../../../nbs/09_explore/5_comparison/30_panel.ipynb #973464f6
 def _settings_html(s: CompareState) -> str:
     if len(s.chosen) < 2:
         return '<p class="dl-soft">Choose a second run to see which settings differ.</p>'
@@ -178,7 +178,7 @@ def _recall(self: Compare):
     table = self.text("dl-table", _recall_table, *EVALUATED, static=True)
     return section("Recall per language", row(metric, languages, n_images, evaluate), recall, table)
 
-
+# %% ../../../nbs/09_explore/5_comparison/30_panel.ipynb #28976fec
 def _recall_table(s: CompareState) -> str:
     table = s.table()
     return recall_table(table, s.metric) if len(table) else ""
@@ -243,7 +243,7 @@ def _queries(self: Compare):
         note=QUERIES_NOTE,
     )
 
-
+# %% ../../../nbs/09_explore/5_comparison/30_panel.ipynb #f0a31124
 def _kinds(s: CompareState) -> list[tuple[str, str]]:
     if not s.languages():
         return [(kind, kind) for kind in KINDS]
@@ -265,7 +265,7 @@ def _turn_page(self: Compare, by: int) -> None:
     s = self.state
     s.query = min(max(0, (s.query // PAGE_SIZE + by) * PAGE_SIZE), len(s.queries()) - 1)
 
-
+# %% ../../../nbs/09_explore/5_comparison/30_panel.ipynb #3fd5e47a
 @patch
 def _page_html(self: Compare, s: CompareState) -> str:
     "The position of the page, whose buttons stop at both ends"
@@ -276,7 +276,7 @@ def _page_html(self: Compare, s: CompareState) -> str:
     position = f"{start + 1:,}–{min(start + PAGE_SIZE, n):,} of {n:,}" if n else "none"
     return f'<span role="status" class="dl-soft">{position}</span>'
 
-
+# %% ../../../nbs/09_explore/5_comparison/30_panel.ipynb #8afecb10
 def _page(s: CompareState) -> dict:
     "The queries of the page of the selected one: target images, both ranks and captions"
     start = max(0, s.query) // PAGE_SIZE * PAGE_SIZE
@@ -295,7 +295,7 @@ def _query_html(s: CompareState) -> str:
         return ""
     return f'<p class="dl-query-text" role="status" aria-live="polite">{tagged(query.text, query.language)}</p>'
 
-
+# %% ../../../nbs/09_explore/5_comparison/30_panel.ipynb #56c2d5b8
 @patch
 def _hits(self: Compare, which: str) -> w.VBox:
     "Hits of the first or the second run"
@@ -304,14 +304,14 @@ def _hits(self: Compare, which: str) -> w.VBox:
     grid = self.grid(f"hits of the {which} run", partial(_found, which), *LISTED, "query", size=96, css_class=css_class)
     return w.VBox([head, grid])
 
-
+# %% ../../../nbs/09_explore/5_comparison/30_panel.ipynb #c7ee2f53
 def _head_html(which: str, s: CompareState) -> str:
     query = s.selected()
     run = getattr(s, which)
     rank = f'<span class="dl-soft">target image at rank {query.ranks[run]:,}</span>' if query else ""
     return f"<b>{html.escape(run)}</b> {rank}" if query else ""
 
-
+# %% ../../../nbs/09_explore/5_comparison/30_panel.ipynb #510b3b5c
 def _found(which: str, s: CompareState) -> dict:
     "Hits of a run, the target image marked"
     query = s.selected()

@@ -50,7 +50,7 @@ def model_record(
         settings["config"] = {key: value for key, value in plain(method.config).items() if key != "languages"}
     return RunRecord(name, None, flat(settings))
 
-
+# %% ../../../nbs/09_explore/5_comparison/10_state.ipynb #d72de075
 def free_name(
     name: str,  # wanted
     taken: Collection[str],  # names in use
@@ -164,7 +164,7 @@ def refresh(self: CompareState) -> None:
         self._read_folder(home_path("runs"))
     self.runs = list(self.records)
 
-
+# %% ../../../nbs/09_explore/5_comparison/10_state.ipynb #a4c6ee5f
 @patch
 def _read_folder(self: CompareState, root: Path) -> list[str]:  # names
     "Read the runs of a folder; runs that are already listed keep their names"
@@ -176,7 +176,7 @@ def _read_folder(self: CompareState, root: Path) -> list[str]:  # names
         read.append(name)
     return read
 
-
+# %% ../../../nbs/09_explore/5_comparison/10_state.ipynb #a54dc8f7
 @patch
 @shows_messages
 def add_folder(
@@ -193,7 +193,7 @@ def add_folder(
     self.choose(*dict.fromkeys([*self.chosen, *names][:MAX_RUNS]))
     return names
 
-
+# %% ../../../nbs/09_explore/5_comparison/10_state.ipynb #f48843fc
 @patch
 @shows_messages
 def choose(
@@ -206,7 +206,7 @@ def choose(
     expect(len(set(names)) <= MAX_RUNS, f"{len(names)} runs", f"at most {MAX_RUNS} side by side", "Remove one.")
     self.chosen = list(dict.fromkeys(names))
 
-
+# %% ../../../nbs/09_explore/5_comparison/10_state.ipynb #a8259837
 @patch(as_prop=True)
 def chosen_records(self: CompareState) -> list[RunRecord]:
     "Settings and logs of the chosen runs"
@@ -224,7 +224,7 @@ def n_settings(self: CompareState) -> int:
     "Number of settings that at least one of the chosen runs has"
     return len({setting for record in self.chosen_records for setting in record.settings})
 
-
+# %% ../../../nbs/09_explore/5_comparison/10_state.ipynb #ee9d903e
 @patch
 def logged(
     self: CompareState,
@@ -239,7 +239,7 @@ def quantities(self: CompareState) -> list[str]:
     "Logged quantities, the total loss first and the learning rate last"
     return sorted(set(self.logged()["name"]), key=lambda name: (name != "loss", name == "learning_rate", name))
 
-
+# %% ../../../nbs/09_explore/5_comparison/10_state.ipynb #f06b04bc
 @patch
 def facts(self: CompareState) -> pd.DataFrame:
     "State, method, seed, size and training time of each chosen run"
@@ -268,7 +268,7 @@ def comparison(self: CompareState) -> MethodComparison:
         comparison.methods.setdefault(name, self.method(name))
     return comparison
 
-
+# %% ../../../nbs/09_explore/5_comparison/10_state.ipynb #feed48d7
 @patch
 def method(
     self: CompareState,
@@ -282,13 +282,13 @@ def method(
             self._methods[name] = load_record(self.records[name])
     return self._methods.get(name)
 
-
+# %% ../../../nbs/09_explore/5_comparison/10_state.ipynb #46b3e96d
 @patch
 def ready(self: CompareState) -> list[str]:
     "Chosen runs that have weights"
     return [name for name in self.chosen if self.method(name) is not None]
 
-
+# %% ../../../nbs/09_explore/5_comparison/10_state.ipynb #46276ee7
 @patch
 @shows_messages
 def evaluate(
@@ -317,7 +317,7 @@ def _is_evaluated(self: CompareState, name: str, language: str) -> bool:
     known = name in comparison.methods and language in comparison.reads(name)
     return known and not comparison.pending([name], [language])
 
-
+# %% ../../../nbs/09_explore/5_comparison/10_state.ipynb #8f338425
 @patch
 def languages(self: CompareState) -> list[str]:
     "Languages in which both runs of the pair are evaluated, the source language last"
@@ -328,7 +328,7 @@ def languages(self: CompareState) -> list[str]:
     pair = [name for name in (self.first, self.second) if name in self.ready()]
     return [code for code in codes if pair and all(self._is_evaluated(name, code) for name in pair)]
 
-
+# %% ../../../nbs/09_explore/5_comparison/10_state.ipynb #016b1dae
 @patch
 def table(self: CompareState) -> pd.DataFrame:  # a row per language, a column per run; NaN where it is not evaluated
     "The metric of all chosen runs and languages"
@@ -344,7 +344,7 @@ def table(self: CompareState) -> pd.DataFrame:  # a row per language, a column p
     index = pd.Index(comparison.languages, name="language")
     return pd.DataFrame(columns, index=index, dtype=float).dropna(how="all")
 
-
+# %% ../../../nbs/09_explore/5_comparison/10_state.ipynb #a3c2ae1c
 @patch
 def paired(self: CompareState) -> pd.DataFrame:  # see `MethodComparison.differences`
     "Recall differences of the pair, a row per language; mean recall if the metric is no recall"
@@ -359,7 +359,7 @@ def gaps(self: CompareState) -> pd.DataFrame:  # see `MethodComparison.rank_gaps
     expect(self.language in self.languages(), given, "an evaluated language", "Press Evaluate.")
     return self.comparison().rank_gaps(self.first, self.second, self.language)
 
-
+# %% ../../../nbs/09_explore/5_comparison/10_state.ipynb #dc4f5c4e
 @patch
 def kinds(self: CompareState) -> dict[str, pd.DataFrame]:  # by the names of `KINDS`
     "The same captions, grouped by which run is right"

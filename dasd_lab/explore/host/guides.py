@@ -25,7 +25,7 @@ def _digest(notebook: dict) -> str:
     cells = [(cell["cell_type"], "".join(cell["source"])) for cell in notebook["cells"]]
     return hashlib.sha256(json.dumps([cell for cell in cells if cell[1].strip()]).encode()).hexdigest()
 
-
+# %% ../../../nbs/09_explore/9_host/58_guides.ipynb #020b09e5
 def _without_checks(notebook: dict) -> dict:
     "A notebook without the cells marked `#| hide`, with a record of its sources"
     cells = [cell for cell in notebook["cells"] if not re.match(r"#\|\s*hide\b", "".join(cell["source"]))]
@@ -33,7 +33,7 @@ def _without_checks(notebook: dict) -> dict:
     copy["metadata"] = notebook["metadata"] | {_RECORD: dict(copied=_digest(copy))}
     return copy
 
-
+# %% ../../../nbs/09_explore/9_host/58_guides.ipynb #788f5cb9
 def _is_kept(path: Path, original: dict) -> bool:
     "Whether a copy stays as it is: it was edited, or made from the same sources"
     try:
@@ -43,7 +43,7 @@ def _is_kept(path: Path, original: dict) -> bool:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return True  # no notebook of ours
 
-
+# %% ../../../nbs/09_explore/9_host/58_guides.ipynb #fd23e26b
 def copy_notebook(
     source: Path,  # a guide
     path: Path,  # of the working copy
@@ -56,7 +56,7 @@ def copy_notebook(
     with whole_file(path) as f:
         f.write_text(json.dumps(original, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
-
+# %% ../../../nbs/09_explore/9_host/58_guides.ipynb #bc59494d
 def guides_folder() -> Path:
     "The folder with the working copy of the guides, brought up to date"
     folder = lab_home() / GUIDES

@@ -51,7 +51,7 @@ def lab_arguments(
         *extra,
     ]
 
-
+# %% ../../../nbs/09_explore/9_host/60_lab.ipynb #471a53a5
 def greeting(
     address: str,  # with the token
     runs: str,  # notebook that runs by itself; empty: none
@@ -65,7 +65,7 @@ def greeting(
         )
     return f"JupyterLab: {address} (Ctrl-C twice stops it)\n{open_it}, and choose a notebook in the list."
 
-
+# %% ../../../nbs/09_explore/9_host/60_lab.ipynb #9a76eaee
 class LabServer(ServerApp):
     "Jupyter's server, which asks about Ctrl-C only when it runs, not while it starts"
 
@@ -88,7 +88,7 @@ class Lab(LabApp):
         "The package that Jupyter loads as its extension, which is that of the base class"
         return LabApp.get_extension_package()
 
-
+# %% ../../../nbs/09_explore/9_host/60_lab.ipynb #5df65690
 def serve_lab(
     notebooks: str | Path,  # folder that is served
     runs: str = "",  # notebook that runs by itself, relative to the folder; empty: none

@@ -26,7 +26,7 @@ def end_at_once(*_) -> NoReturn:
             process.kill()
     os._exit(130)
 
-
+# %% ../../../nbs/09_explore/9_host/45_stopping.ipynb #75d1f22a
 def end_on_ctrl_c() -> None:
     "Let Ctrl-C end this process until `answer_ctrl_c`; the command that became this process has put it off"
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # ignored in the background

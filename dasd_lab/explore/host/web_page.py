@@ -36,7 +36,7 @@ class PageKernels(AsyncMappingKernelManager):
         for pool in self._pools.values():
             await (await pool[0])["task"]
 
-
+# %% ../../../nbs/09_explore/9_host/50_web_page.ipynb #52f62969
 class WebPage(Voila):
     "Voilà that prints its address, and opens it, when the page opens quickly"
 
@@ -86,12 +86,12 @@ def web_arguments(
         "--KernelManager.transport=ipc",  # kernels listen on no port
     ]
 
-
+# %% ../../../nbs/09_explore/9_host/50_web_page.ipynb #850ab8fe
 def find_template() -> None:
     "Let Voilà find the template of dasd_lab"
     os.environ["JUPYTER_PATH"] = os.pathsep.join(filter(None, [str(WEB), os.environ.get("JUPYTER_PATH", "")]))
 
-
+# %% ../../../nbs/09_explore/9_host/50_web_page.ipynb #6cdc6c59
 def serve_page(
     notebook: str | Path | None = None,  # notebook to show; None: that of the workbench
     extra: Sequence[str] = (),  # further arguments of Voilà; they take precedence

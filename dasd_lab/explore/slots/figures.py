@@ -43,7 +43,7 @@ def slot_picture(
     pixels = max(1, min(picture.size) // heat.shape[0])
     return overlay(picture, np.kron(np.asarray(heat), np.ones((pixels, pixels))), top=top)
 
-
+# %% ../../../nbs/09_explore/6_slots/20_figures.ipynb #8c3bce23
 def _region_shares(heat: Tensor) -> str:  # of [h, w]
     "All shares of a small grid; the three largest of a large one"
     n_columns = heat.shape[1]
@@ -53,7 +53,7 @@ def _region_shares(heat: Tensor) -> str:  # of [h, w]
     places = [divmod(i, n_columns) for i in shares.topk(3).indices.tolist()]
     return "most at " + ", ".join(f"row {y + 1} column {x + 1} ({heat[y, x]:.0%})" for y, x in places)
 
-
+# %% ../../../nbs/09_explore/6_slots/20_figures.ipynb #f1cd832f
 def describe_map(
     reading: SlotReading,  # of the image
     slot: int,  # index of the slot
@@ -102,7 +102,7 @@ def _heatmap(heat: Tensor) -> go.Heatmap:  # of [h, w]
         customdata=np.stack(np.mgrid[1 : h + 1, 1 : w + 1], -1),
     )
 
-
+# %% ../../../nbs/09_explore/6_slots/20_figures.ipynb #ffaac4b4
 def map_figure(
     picture: Image.Image,  # image for display
     reading: SlotReading,  # of the image
@@ -151,7 +151,7 @@ def _word_html(word: str, share: float, even: float, strength: float) -> str:  #
     style = f"background:rgba(31,111,178,{strength:.2f});border-radius:4px;padding:1px 3px"
     return f'<span title="{title}" style="{style}">{html.escape(word)}</span>'
 
-
+# %% ../../../nbs/09_explore/6_slots/20_figures.ipynb #e650887e
 def words_html(
     reading: SlotReading,  # of the image
     best: int | None = None,  # index of the slot that a query fits best

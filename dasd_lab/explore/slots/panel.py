@@ -76,7 +76,7 @@ class Slots(Panel):
         elif s.model and not s.chosen:
             self.ask_first()
 
-
+# %% ../../../nbs/09_explore/6_slots/30_panel.ipynb #e8400aaa
 @patch
 def _search(self: Slots):
     s = self.state
@@ -95,7 +95,7 @@ def _search(self: Slots):
     )
     return section("", row(self.model_choice()), self.query, row(self.draw_button()), results, css_class="dl-asking")
 
-
+# %% ../../../nbs/09_explore/6_slots/30_panel.ipynb #004ffd09
 def _hits(s: SlotsState) -> dict:
     rtl = s.matches is not None and direction(s.matches.query.language) == "rtl"
     return dict(items=s.workbench.picture_items(s.hits), selected=s.chosen, rtl=rtl)
@@ -124,7 +124,7 @@ def _image(self: Slots):
     note = "Click a slot to enlarge it. The marked slot fits the query best."
     return section("Image and slots", columns([picture], [cards, scores]), note=note)
 
-
+# %% ../../../nbs/09_explore/6_slots/30_panel.ipynb #81a387d4
 @patch
 def _slot(self: Slots, card: str) -> None:
     self.state.selected_slot = int(card)
@@ -136,7 +136,7 @@ def _cards(s: SlotsState) -> dict:
     cards = f.slot_cards(s.reading, s.picture().resize((160, 160)), s.workbench.alt(s.chosen), s.matches)
     return dict(items=cards, selected=str(s.slot))
 
-
+# %% ../../../nbs/09_explore/6_slots/30_panel.ipynb #6f8fdec0
 def _picture_html(s: SlotsState) -> str:
     "The image, its description, and its captions"
     found = not s.hits or s.chosen in dict(s.hits)
@@ -169,7 +169,7 @@ def _attention(self: Slots):
     left = [enlarged, self.text("dl-map-text", self._map_text, "reading", *on), row(self.best_button)]
     return section("Attention of the slots", columns(left, [words]), note=f"{LOOKS} {READS}")
 
-
+# %% ../../../nbs/09_explore/6_slots/30_panel.ipynb #c7f5de09
 @patch
 def _map_text(self: Slots, s: SlotsState) -> str:
     self.best_button.disabled = s.best is None or s.slot == s.best
@@ -181,7 +181,7 @@ def _cosines(self: Slots):
     figure = self.plot("dl-cosines", _cosines_figure, needs="reading")
     return section("Similarity between slots", figure, note=COSINES)
 
-
+# %% ../../../nbs/09_explore/6_slots/30_panel.ipynb #c38675cc
 def _cosines_figure(s: SlotsState):
     if len(s.reading.names) == 1:
         return "The image has a single view of its description."
@@ -205,7 +205,7 @@ def _wins(self: Slots):
         note=WINS,
     )
 
-
+# %% ../../../nbs/09_explore/6_slots/30_panel.ipynb #e5ffcaa8
 @patch
 def _nearest(self: Slots):
     s = self.state
@@ -219,7 +219,7 @@ def _nearest(self: Slots):
     words = self.text("dl-nearest", lambda s: f.nearest_html(s.nearest, s.reading), "reading", needs="nearest")
     return section("Words nearest to each slot", row(language, order.add_class("dl-by"), find), words, note=NEAR)
 
-
+# %% ../../../nbs/09_explore/6_slots/30_panel.ipynb #b556cfde
 def _word_languages(s: SlotsState) -> list[tuple[str, str]]:
     "Languages of the model, the source language first"
     if not s.model:

@@ -84,7 +84,7 @@ def _switch_model(self: SlotsState) -> None:
     elif self.model and self.chosen:
         self.choose(self.chosen)
 
-
+# %% ../../../nbs/09_explore/6_slots/10_state.ipynb #e2b961e1
 @patch
 def _compare(self: SlotsState, text: str, language: str, id: str, **more) -> None:
     "Compare a query with an image"
@@ -101,7 +101,7 @@ def _compare(self: SlotsState, text: str, language: str, id: str, **more) -> Non
         **more,
     )
 
-
+# %% ../../../nbs/09_explore/6_slots/10_state.ipynb #80bfb35b
 @patch
 @shows_messages
 def listen(
@@ -112,7 +112,7 @@ def listen(
     "Compare the query with the selected image, without a search"
     self._compare(text, language, self.chosen)
 
-
+# %% ../../../nbs/09_explore/6_slots/10_state.ipynb #560704a3
 @patch
 @shows_messages
 def ask(
@@ -164,7 +164,7 @@ def count_wins(
     if self.model == source.name:
         self.wins = wins
 
-
+# %% ../../../nbs/09_explore/6_slots/10_state.ipynb #0f6bc525
 @patch
 @shows_messages
 def find_nearest(
@@ -197,7 +197,7 @@ def picture(
     "The selected image for display"
     return self.workbench.large_picture(self.chosen, size)
 
-
+# %% ../../../nbs/09_explore/6_slots/10_state.ipynb #fa1061bc
 @patch
 def captioner(self: SlotsState) -> str:
     "Name of the model that wrote the description of the selected image; empty if unknown"
@@ -211,7 +211,7 @@ def captioner(self: SlotsState) -> str:
     is_its_own = describer and describer.of_features(features) == gallery.descriptions[row : row + 1]
     return describer.name if is_its_own else ""
 
-
+# %% ../../../nbs/09_explore/6_slots/10_state.ipynb #c0563e7f
 @patch
 def mean_cosines(
     self: SlotsState,

@@ -97,7 +97,7 @@ def _point_colours(colouring: Colouring, bar: bool) -> dict:
         colorbar=dict(title=dict(text=colouring.title, side="right"), thickness=10, outlinewidth=0),
     )
 
-
+# %% ../../../nbs/09_explore/3_styles/20_figures.ipynb #b9e440e6
 def points_trace(
     points: np.ndarray,  # [n, 2]
     colouring: Colouring,  # a value per caption
@@ -121,7 +121,7 @@ def points_trace(
         **hover,
     )
 
-
+# %% ../../../nbs/09_explore/3_styles/20_figures.ipynb #d8de1e19
 def ring_trace(
     points: np.ndarray,  # [n, 2]
     focus: int = -1,  # index of the caption; -1: none
@@ -341,7 +341,7 @@ def image_html(
     fixed = f'width="{size}" height="{size}"' if size else ""
     return f'<img src="{state.workbench.address(visual_id)}" alt="{alt}" title="{alt}" {fixed}>'
 
-
+# %% ../../../nbs/09_explore/3_styles/20_figures.ipynb #d82f04fb
 def _typical_caption(state: StylesState, i: int, english: str, pictures: bool) -> str:
     "A typical caption with its image and an English caption"
     caption = state.analysis.captions[i]
@@ -351,7 +351,7 @@ def _typical_caption(state: StylesState, i: int, english: str, pictures: bool) -
     text = f"<span>{tagged(caption.text, caption.language)}<br>{translation}</span>"
     return f'<div class="dl-typical">{image}{text}</div>'
 
-
+# %% ../../../nbs/09_explore/3_styles/20_figures.ipynb #4eaa1153
 def clusters_html(
     state: StylesState,  # with an analysis
     feature: str,  # whose clusters

@@ -83,7 +83,7 @@ def _near_html(
         parts += f'<div class="dl-soft">Nearest by {NAMES[feature]}</div><ol>{"".join(lines)}</ol>'
     return f'<div class="dl-near">{parts}</div>'
 
-
+# %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #cb1b4528
 ORIGINS = dict(mt="machine translation", mllm="written by a captioner")  # of captions that no person wrote
 
 
@@ -156,7 +156,7 @@ def _setting(self: Styles, widget: w.Widget, trait: str, *more) -> w.Widget:
     "A control of a setting"
     return self.control(widget, trait, *more, act=partial(self.change_setting, trait))
 
-
+# %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #d5190988
 @patch
 def _settings(self: Styles):
     s = self.state
@@ -179,11 +179,11 @@ def _settings(self: Styles):
     self.visible(objects, lambda s: s.colour == "object", "colour")
     return section("", choices, languages, row(self.work, colour, objects))
 
-
+# %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #9b41a658
 def _objects(s: StylesState) -> list[tuple[str, str]]:
     return [MOST_FREQUENT, *((name.replace("_", " "), name) for name in s.objects)]
 
-
+# %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #cbe5ded6
 @patch
 def change_setting(
     self: Styles,
@@ -221,7 +221,7 @@ def _sentences(self: Styles) -> w.VBox:
     fold = Fold("Sentences of your own", content, css_class="dl-block")
     return w.VBox([row(fold), fold.content]).add_class("dl-sentences")
 
-
+# %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #2769f51d
 def _count_lines(text: str) -> str:
     n = sum(bool(line.strip()) for line in text.split("\n"))
     return f'<span class="dl-soft">{n:,} of at most {MOST_LINES:,} lines</span>' if n else ""
@@ -233,7 +233,7 @@ def _examples(self: Styles) -> list[w.Button]:
     fill = self.fill_example
     return [button(f"Example: {language_name(c)}", partial(fill, c), css_class=f"dl-example-{c}") for c in codes]
 
-
+# %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #767007af
 @patch
 def fill_example(
     self: Styles,
@@ -242,7 +242,7 @@ def fill_example(
     "Put example sentences into the box"
     self.given.value = example_text(language)
 
-
+# %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #392c25fb
 @patch
 def use_sentences(
     self: Styles,
@@ -253,7 +253,7 @@ def use_sentences(
     if not self.state.message:
         self.work.run(wait)
 
-
+# %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #9b285b99
 @patch
 def use_images(
     self: Styles,
@@ -277,7 +277,7 @@ def _maps(self: Styles):
     kept = self.text("dl-kept", _quality_html, needs="analysis")
     return section("", legend, self.map_row, kept, css_class="dl-view")
 
-
+# %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #650fc418
 @patch
 def _show_maps(self: Styles) -> None:
     "Replace the maps whose points have changed"
@@ -294,14 +294,14 @@ def _show_maps(self: Styles) -> None:
     (self.map_row.add_class if len(plots) == 1 else self.map_row.remove_class)("dl-one")
     self.map_row.children = (*plots.values(), self.about)
 
-
+# %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #b6d8f3b8
 @patch
 def _repaint(self: Styles) -> None:
     "Update colours, selected points and the highlight"
     for name, plot in self.maps.items():
         plot.restyle(*f.changes(self.state, name, name != self.pointed))
 
-
+# %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #7a706f20
 @patch
 def point_at(
     self: Styles,
@@ -312,7 +312,7 @@ def point_at(
     self.pointed = feature
     self.state.focus = index
 
-
+# %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #fcfcd37c
 def _legend_html(s: StylesState) -> str:
     "The legend; one for each map if they differ"
     legends = {name: f.legend_html(s.colouring(name)) for name in s.analysis.maps}
@@ -348,7 +348,7 @@ def _selection(self: Styles):
     on_change(listed, lambda: self.point_at(listed.clicked), "clicks")
     return section("Selected captions", row(self.kind, count, clear), listed, css_class="dl-chosen")
 
-
+# %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #844de9bc
 @patch
 def _show_kinds(self: Styles) -> None:
     "Offer the kinds of caption that have a colour; none is chosen if the lasso selected others"
@@ -359,7 +359,7 @@ def _show_kinds(self: Styles) -> None:
     if list(s.selection) != s.of_kind(s.feature, self.kind.value):
         self.kind.value = ""
 
-
+# %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #238dfdd6
 def _listed(s: StylesState) -> list[dict]:
     "Items of `CaptionList`"
     items = s.listing() if s.analysis else []
@@ -370,7 +370,7 @@ def _listed(s: StylesState) -> list[dict]:
 
 NONE_SELECTED = '<span class="dl-soft">None. Draw a lasso around points on either map, or select a group.</span>'
 
-
+# %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #052c78a0
 def _count_html(s: StylesState) -> str:
     "Number of selected captions, and facts that are over-represented among them"
     facts = [
@@ -408,11 +408,11 @@ def _clusters(self: Styles):
         "groups. Percentages are shares of the cluster; × is the ratio to the share in all captions.",
     )
 
-
+# %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #33a06b2b
 def _features(s: StylesState) -> list[tuple[str, str]]:
     return [(NAMES[feature], feature) for feature in (s.analysis.maps if s.analysis else [s.feature])]
 
-
+# %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #eff3844f
 @patch
 def _agreement(self: Styles):
     measures = [(name, key) for key, name in f.MEASURES.items()]
@@ -427,7 +427,7 @@ def _agreement(self: Styles):
         note="Agreement of clusters with known labels; the red line is the level of shuffled labels.",
     )
 
-
+# %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #74391650
 @patch
 def snapshot(self: Styles) -> str:
     "Clusters as static HTML"

@@ -87,7 +87,7 @@ def _grouped(facts: pd.DataFrame) -> np.ndarray:
     "Mask of the captions with a group"
     return (facts.get(GROUP, NO_GROUP) != NO_GROUP) & np.ones(len(facts), bool)
 
-
+# %% ../../../nbs/09_explore/3_styles/10_state.ipynb #cbd2a3c2
 def _agreement(clusters: dict[str, np.ndarray], facts: pd.DataFrame) -> pd.DataFrame:
     "Agreement of clusters with known labels; with groups, only over the captions that have one"
     first = facts.map(lambda cell: (cell[0] if cell else "") if isinstance(cell, tuple) else cell or "")
@@ -99,7 +99,7 @@ def _agreement(clusters: dict[str, np.ndarray], facts: pd.DataFrame) -> pd.DataF
     of_grouped = {name: codes[grouped] for name, codes in clusters.items()}
     return pd.concat([agreement_table(of_grouped, {GROUP: facts[GROUP][grouped].tolist()}), of_labels])
 
-
+# %% ../../../nbs/09_explore/3_styles/10_state.ipynb #613bfac8
 def _within_groups(features: dict[str, np.ndarray], facts: pd.DataFrame) -> dict[str, pd.Series]:
     "Nearest neighbours and cosines within groups; empty if no group has two captions"
     grouped = _grouped(facts)
@@ -148,34 +148,39 @@ class StylesState(State):
         if self.shows_examples:
             self.message = NO_CAPTIONS
 
-    @property
-    def readable(self) -> tuple[str, ...]:
-        "Languages that the model's maps can show; a disentangler does not read the source language"
-        method = self.source.method
-        known = method.languages if hasattr(method, "disentangler") else self.source.languages
-        return tuple(language for language in self.source.languages if language in known)
+# %% ../../../nbs/09_explore/3_styles/10_state.ipynb #cb4ce4aa
+@patch(as_prop=True)
+def readable(self: StylesState) -> tuple[str, ...]:
+    "Languages that the model's maps can show; a disentangler does not read the source language"
+    method = self.source.method
+    known = method.languages if hasattr(method, "disentangler") else self.source.languages
+    return tuple(language for language in self.source.languages if language in known)
 
-    @property
-    def shows_examples(self) -> bool:
-        "Whether the maps show example queries, since the images have no captions"
-        return not self.sentences and bool(self.workbench.example_captions(self.readable))
 
-    @property
-    def n_shown(self) -> int:
-        "Number of captions on the maps"
-        return len(self.sentences) or self.n
+@patch(as_prop=True)
+def shows_examples(self: StylesState) -> bool:
+    "Whether the maps show example queries, since the images have no captions"
+    return not self.sentences and bool(self.workbench.example_captions(self.readable))
 
-    @property
-    def has_pictures(self) -> bool:
-        "Whether the captions on the maps belong to images"
-        return self.analysis is not None and not self.analysis.settings.sentences
+# %% ../../../nbs/09_explore/3_styles/10_state.ipynb #07a99f44
+@patch(as_prop=True)
+def n_shown(self: StylesState) -> int:
+    "Number of captions on the maps"
+    return len(self.sentences) or self.n
 
-    @property
-    def settings(self) -> Settings:
-        "The current settings"
-        drawn = self.model, self.n, self.languages, self.seed, self.within, self.reducer
-        clusters = ClusterSpec(self.clustering, self.n_clusters, self.min_size, seed=self.seed)
-        return Settings(*drawn, clusters, self.on, self.sentences)
+
+@patch(as_prop=True)
+def has_pictures(self: StylesState) -> bool:
+    "Whether the captions on the maps belong to images"
+    return self.analysis is not None and not self.analysis.settings.sentences
+
+# %% ../../../nbs/09_explore/3_styles/10_state.ipynb #963e287d
+@patch(as_prop=True)
+def settings(self: StylesState) -> Settings:
+    "The current settings"
+    drawn = self.model, self.n, self.languages, self.seed, self.within, self.reducer
+    clusters = ClusterSpec(self.clustering, self.n_clusters, self.min_size, seed=self.seed)
+    return Settings(*drawn, clusters, self.on, self.sentences)
 
 # %% ../../../nbs/09_explore/3_styles/10_state.ipynb #46e06543
 @patch
@@ -197,7 +202,7 @@ def _drawn(self: StylesState, settings: Settings) -> tuple[list[Caption], pd.Dat
     expect(len(found) >= 10, given, "at least 10", "Choose more languages, or add captions to the gallery.")
     return found, caption_facts(found, bench.corpus.facts if bench.splits else lambda id: {}, self.english)
 
-
+# %% ../../../nbs/09_explore/3_styles/10_state.ipynb #33bc108d
 @patch
 def _encoded(self: StylesState, settings: Settings) -> tuple[list[Caption], pd.DataFrame, dict[str, np.ndarray]]:
     "Captions, their facts, and their features as the model computes them"
@@ -206,7 +211,7 @@ def _encoded(self: StylesState, settings: Settings) -> tuple[list[Caption], pd.D
     features = caption_features(method, captions, report=lambda share, text: self.report(0.02 + 0.28 * share, text))
     return captions, facts, features
 
-
+# %% ../../../nbs/09_explore/3_styles/10_state.ipynb #af623bf1
 @patch
 def _features(self: StylesState, settings: Settings) -> dict[str, np.ndarray]:
     "Standardised features; of the settings, those of `_encoded` and `within` count"
@@ -214,7 +219,7 @@ def _features(self: StylesState, settings: Settings) -> dict[str, np.ndarray]:
     groups = [c.language for c in captions] if settings.within else None
     return {name: standardised(x, groups) for name, x in features.items()}
 
-
+# %% ../../../nbs/09_explore/3_styles/10_state.ipynb #f1792145
 @patch
 def _map(self: StylesState, settings: Settings, feature: str) -> tuple[Map, tuple[float, float]]:
     "Map of a feature, and its share of preserved neighbours"
@@ -229,7 +234,7 @@ _IRRELEVANT = dict(
     within=False, reducer="", clusters=None, on=""
 )  # to the captions that are drawn, and to their features
 
-
+# %% ../../../nbs/09_explore/3_styles/10_state.ipynb #2b4f0df9
 @patch
 def expected_time(self: StylesState) -> str:
     "Approximate time for the map of one feature"
@@ -261,7 +266,7 @@ def _analysed(self: StylesState, settings: Settings) -> SimpleNamespace:
         seconds=time.perf_counter() - start,
     )
 
-
+# %% ../../../nbs/09_explore/3_styles/10_state.ipynb #8919d355
 @patch
 def english(
     self: StylesState,
@@ -281,7 +286,7 @@ def compute(
     self.report = report
     return self._analysed(self.settings)
 
-
+# %% ../../../nbs/09_explore/3_styles/10_state.ipynb #5e240bd3
 @patch
 @shows_messages
 def show(
@@ -305,7 +310,7 @@ def show(
         if self.object not in self.objects:
             self.object = ""
 
-
+# %% ../../../nbs/09_explore/3_styles/10_state.ipynb #506600f0
 @patch
 @shows_messages
 def update(self: StylesState) -> None:
@@ -328,7 +333,7 @@ def give_sentences(
     groups = {c.style for c in sentences if c.style}
     self.set_together(n_clusters=max(2, len(groups)) if groups else self._image_clusters, sentences=sentences)
 
-
+# %% ../../../nbs/09_explore/3_styles/10_state.ipynb #7759c79c
 @patch
 @shows_messages
 def use_images(self: StylesState) -> None:
@@ -344,7 +349,7 @@ def cluster_labels(
     names = {i: str(i + 1) if i >= 0 else UNCLUSTERED for i in sorted(set(clusters.tolist()), key=lambda i: (i < 0, i))}
     return [names[i] for i in clusters.tolist()], list(names.values())
 
-
+# %% ../../../nbs/09_explore/3_styles/10_state.ipynb #392bec09
 def _limit_kinds(title: str, values: Sequence[str], kinds: Sequence[str]) -> Colouring:
     "A colouring by categories; with too many, the last ones become `OTHER`"
     if len(kinds) > MAX_KINDS:
@@ -352,7 +357,7 @@ def _limit_kinds(title: str, values: Sequence[str], kinds: Sequence[str]) -> Col
         values = [value if value in kinds else OTHER for value in values]
     return Colouring(title, np.array(values, dtype=object), tuple(kinds))
 
-
+# %% ../../../nbs/09_explore/3_styles/10_state.ipynb #9d25301d
 @patch(as_prop=True)
 def colours(self: StylesState) -> tuple[str, ...]:
     "What captions can be coloured by: facts that vary, length, cluster"
@@ -365,7 +370,7 @@ def colours(self: StylesState) -> tuple[str, ...]:
     seen = [name for name in ("object", "place") if name in varying]
     return tuple(dict.fromkeys([*first, "length", *seen, "cluster", *texts]))
 
-
+# %% ../../../nbs/09_explore/3_styles/10_state.ipynb #bd23b75b
 @patch(as_prop=True)
 def objects(self: StylesState) -> tuple[str, ...]:
     "Objects that the captions mention, most frequent first"
@@ -373,7 +378,7 @@ def objects(self: StylesState) -> tuple[str, ...]:
         return ()
     return tuple(name for name, _ in Counter(self.analysis.facts.object.explode().dropna()).most_common())
 
-
+# %% ../../../nbs/09_explore/3_styles/10_state.ipynb #d12b131c
 @patch
 def colouring(
     self: StylesState,
@@ -428,7 +433,7 @@ def nearest(
         found[name] = np.argsort(-cosine, kind="stable")[: min(k, len(x) - 1)].tolist()
     return found
 
-
+# %% ../../../nbs/09_explore/3_styles/10_state.ipynb #b36252d8
 @patch
 @shows_messages
 def select(
@@ -442,7 +447,7 @@ def select(
     expect(set(chosen) <= set(range(n)), f"{len(chosen)} indices", "captions of the map", step)
     self.selection = chosen
 
-
+# %% ../../../nbs/09_explore/3_styles/10_state.ipynb #51d8f883
 @patch
 def listing(
     self: StylesState,
@@ -462,7 +467,7 @@ def listing(
         for i, c in captions
     ]
 
-
+# %% ../../../nbs/09_explore/3_styles/10_state.ipynb #109bf3ef
 @patch
 def selection_marks(self: StylesState) -> pd.DataFrame:
     "Facts that are over-represented in the selection"

@@ -60,7 +60,7 @@ def curves(
     fig.update_yaxes(type="log" if is_log else "linear", title="value, log scale" if is_log else "value", row=1, col=1)
     return dressed(fig, height=height, margin=dict(t=40, l=56, r=12, b=48), legend=dict(x=0.45, font_size=12))
 
-
+# %% ../../../nbs/09_explore/4_training/20_figures.ipynb #f0dfba1c
 def _add_curve(fig: go.Figure, logged: pd.DataFrame, name: str, factor: float, at: dict, colour: str) -> None:
     "Add a logged number to a pane; an empty curve where nothing is logged"
     title = PANES[name][2].split(",")[0] if name in PANES else name
@@ -94,7 +94,7 @@ def lengths(
         height=300,
     )
 
-
+# %% ../../../nbs/09_explore/4_training/20_figures.ipynb #ed1222e9
 def _points(pairs: Sequence[Pair], doubts: dict[int, str], **look) -> go.Scatter:
     "Pairs by the lengths of their sides"
     return go.Scatter(
@@ -106,7 +106,7 @@ def _points(pairs: Sequence[Pair], doubts: dict[int, str], **look) -> go.Scatter
         **look,
     )
 
-
+# %% ../../../nbs/09_explore/4_training/20_figures.ipynb #c88b9e21
 def _hover_text(pair: Pair, doubt: str) -> str:
     "Line number, both sides, and the doubt about them, as HTML"
     source, target, doubt = (html.escape(text, quote=False) for text in (pair.source[:60], pair.target[:60], doubt))

@@ -45,7 +45,7 @@ def faults_html(
     first = f"The first {MOST_FAULTS} of {len(faults):,}." if len(faults) > MOST_FAULTS else ""
     return f'<p class="dl-note">{counts}</p>{table_html(faults.head(MOST_FAULTS))}<p class="dl-note">{first}</p>'
 
-
+# %% ../../../nbs/09_explore/4_training/30_panel.ipynb #b777050c
 def pairs_html(
     state: TrainingState,  # with captions
     n: int = 4,  # pairs
@@ -59,7 +59,7 @@ def pairs_html(
     texts = ["English", language_name(state.language)]
     return table_html(pd.DataFrame(rows, columns=["line", *texts, "image"]), raw=texts)
 
-
+# %% ../../../nbs/09_explore/4_training/30_panel.ipynb #fec6b0f3
 def results_html(
     results: pd.DataFrame,  # from `TrainingState.evaluate`
 ) -> str:
@@ -132,7 +132,7 @@ def _captions(self: Train):
         note="Paste captions, upload a file, or use the example. A faulty line does not affect the others.",
     )
 
-
+# %% ../../../nbs/09_explore/4_training/30_panel.ipynb #1dbc5085
 @patch
 def _name_language(self: Train) -> None:
     self.language.value = self.language.value or self.state.language
@@ -147,7 +147,7 @@ def _read(self: Train, report: Callable[[float, str], None]) -> None:
     self.state.read(data, self.language.value, upload["name"] if upload else "")
     self.upload.value = ()
 
-
+# %% ../../../nbs/09_explore/4_training/30_panel.ipynb #4fcc8ba0
 @patch
 def _read_example(self: Train, report: Callable[[float, str], None]) -> None:
     report(0.3, "generating 6,000 captions in Italian and checking each …")
@@ -200,11 +200,11 @@ def _training(self: Train):
         note=PROCESS_NOTE,
     )
 
-
+# %% ../../../nbs/09_explore/4_training/30_panel.ipynb #cfd3ac33
 def _presets(s: TrainingState) -> list[str]:
     return list(dict.fromkeys([*training_presets(), s.preset]))
 
-
+# %% ../../../nbs/09_explore/4_training/30_panel.ipynb #f19bbd93
 @patch
 def _show_steps(self: Train) -> None:
     "A number of steps for each stage of the preset"
@@ -236,14 +236,14 @@ def _poll(self: Train, report: Callable[[float, str], None]) -> None:
         report(self.state.share(), "")
         time.sleep(self.every_s)
 
-
+# %% ../../../nbs/09_explore/4_training/30_panel.ipynb #31426c35
 @patch
 def _ended(self: Train, _) -> None:
     "Evaluate a model that has been trained"
     if self.state.status == "finished" and not self.state.added:
         self.evaluate.run()
 
-
+# %% ../../../nbs/09_explore/4_training/30_panel.ipynb #33fe927d
 @patch
 def _enable(self: Train) -> None:
     "Enable the buttons that apply"
@@ -254,7 +254,7 @@ def _enable(self: Train) -> None:
     self.open_run.disabled = status in RUNNING
     self.evaluate.button.disabled = status != "finished"
 
-
+# %% ../../../nbs/09_explore/4_training/30_panel.ipynb #4e178b19
 def _status_html(s: TrainingState) -> str:
     "The status in words, and the run folder"
     folder = f"run folder <code>{html.escape(str(s.folder))}</code>" if s.folder else ""
@@ -275,7 +275,7 @@ def _results(self: Train):
     bars = self.plot("dl-reached", lambda s: f.reached(s.results), needs="results")
     return section("Results", self.evaluate, table, bars)
 
-
+# %% ../../../nbs/09_explore/4_training/30_panel.ipynb #087949d7
 @patch
 def _evaluate(self: Train, report: Callable[[float, str], None]) -> None:
     "Add the model to the workbench and evaluate it"
@@ -283,7 +283,7 @@ def _evaluate(self: Train, report: Callable[[float, str], None]) -> None:
         self.state.add()
     self.state.evaluate(report)
 
-
+# %% ../../../nbs/09_explore/4_training/30_panel.ipynb #97fe45e1
 @patch
 def _search(self: Train):
     s = self.state
@@ -295,7 +295,7 @@ def _search(self: Train):
     note = "The trained model is added to the workbench; explorers that use this workbench can choose it."
     return section("Search in the new language", self.query, found, note=note)
 
-
+# %% ../../../nbs/09_explore/4_training/30_panel.ipynb #a1ed4394
 @patch
 def _show_hint(self: Train) -> None:
     s = self.state

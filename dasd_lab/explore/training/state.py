@@ -62,7 +62,7 @@ def training_presets() -> list[str]:
     names = [name for name, preset in presets.items() if "method" in preset and not preset.get("token_vectors")]
     return sorted(names, key=lambda name: (name != "dasd.new_language", name))
 
-
+# %% ../../../nbs/09_explore/4_training/10_state.ipynb #0b86283d
 def corpus_argument(
     corpus: Corpus | None,  # of a workbench
 ) -> str:  # value of `dasd-lab train --corpus`; '': a subprocess cannot open this corpus
@@ -149,7 +149,7 @@ def read(
     wanted = "lines with English, a tab or comma, and the new language"
     expect(captions.pairs, given, wanted, "See the table of faults.")
 
-
+# %% ../../../nbs/09_explore/4_training/10_state.ipynb #87604b00
 @patch
 @shows_messages
 def read_example(
@@ -164,7 +164,7 @@ def read_example(
     write_pairs(example_pairs(scenes, language, n), file, language)
     self.read(file, language)
 
-
+# %% ../../../nbs/09_explore/4_training/10_state.ipynb #b2e85524
 @patch
 def pictured(self: TrainingState) -> int:
     "Number of pairs that describe a training image"
@@ -197,7 +197,7 @@ def plan(self: TrainingState) -> pd.DataFrame:  # stage, steps, captions_per_ste
         )
     return pd.DataFrame(rows)
 
-
+# %% ../../../nbs/09_explore/4_training/10_state.ipynb #c3102380
 @patch
 def changes(self: TrainingState) -> dict:  # dotted setting → value, as in `dasd-lab train --set`
     "Settings that differ from the preset"
@@ -213,7 +213,7 @@ def changes(self: TrainingState) -> dict:  # dotted setting → value, as in `da
 def _check_idle(self: TrainingState) -> None:
     expect(self.status not in RUNNING, "a training that is running", "one at a time", "Stop it first, or wait.")
 
-
+# %% ../../../nbs/09_explore/4_training/10_state.ipynb #3f5bf819
 @patch
 @shows_messages
 def start(self: TrainingState) -> None:
@@ -234,14 +234,14 @@ def start(self: TrainingState) -> None:
     self.child.begin()
     self.poll()
 
-
+# %% ../../../nbs/09_explore/4_training/10_state.ipynb #f2c965e0
 @patch
 def _watch(self: TrainingState, child: TrainingProcess) -> None:
     "Forget the run so far and follow another"
     self.child = child
     self.set_together(folder=child.folder, log=[], progress={}, results=None, added="", hits=None)
 
-
+# %% ../../../nbs/09_explore/4_training/10_state.ipynb #57283ad4
 @patch
 @shows_messages
 def stop(self: TrainingState) -> None:
@@ -251,7 +251,7 @@ def stop(self: TrainingState) -> None:
     self.child.stop()
     self.poll()
 
-
+# %% ../../../nbs/09_explore/4_training/10_state.ipynb #f778639d
 @patch
 @shows_messages
 def resume(self: TrainingState) -> None:
@@ -280,14 +280,14 @@ def attach(
     self._watch(child)
     self.poll()
 
-
+# %% ../../../nbs/09_explore/4_training/10_state.ipynb #96573d28
 @patch
 def earlier_runs(self: TrainingState) -> list[tuple[str, str]]:  # label, folder; newest first
     "Runs in `runs` that were trained on parallel captions"
     files = sorted(self.runs.glob("*/order.json"), key=lambda file: file.stat().st_mtime, reverse=True)
     return [(f"{file.parent.name}: {TrainingProcess(file.parent).state}", str(file.parent)) for file in files]
 
-
+# %% ../../../nbs/09_explore/4_training/10_state.ipynb #87062924
 @patch
 def poll(self: TrainingState) -> str:  # the status
     "Read the run's folder; takes milliseconds and can be called from any thread"
@@ -305,7 +305,7 @@ def poll(self: TrainingState) -> str:  # the status
     self.set_together(progress=self.child.progress or kept, status=status)
     return status
 
-
+# %% ../../../nbs/09_explore/4_training/10_state.ipynb #34d58396
 @patch
 def wait(
     self: TrainingState,
@@ -323,7 +323,7 @@ def share(self: TrainingState) -> float:  # 0 to 1
     done = self.progress["captions"] / self.progress["captions_of"] if self.progress else 0.0
     return 1.0 if self.status == "finished" else done
 
-
+# %% ../../../nbs/09_explore/4_training/10_state.ipynb #654191b2
 @patch
 def remaining(self: TrainingState) -> float | None:  # seconds; None: not known
     "Estimated remaining time of the training"
@@ -332,7 +332,7 @@ def remaining(self: TrainingState) -> float | None:  # seconds; None: not known
     remaining = remaining_s(self.progress) if self.status == "training" and self.progress else None
     return None if remaining is None else max(0.0, remaining - (time.time() - self.progress["time"]))
 
-
+# %% ../../../nbs/09_explore/4_training/10_state.ipynb #82416a87
 @patch
 def words(self: TrainingState) -> str:
     "Status of the training in words"
@@ -354,7 +354,7 @@ def trained(self: TrainingState) -> RetrievalMethod:
     expect(self.status == "finished", given, "a finished training", "Wait until it ends, or resume it.")
     return load_method(self.folder / "method", self.backbone)
 
-
+# %% ../../../nbs/09_explore/4_training/10_state.ipynb #d318b61e
 @patch
 def test_captions(self: TrainingState) -> list[Caption]:
     "Captions of the corpus's test split in the new language; none if the corpus has none and cannot generate them"
@@ -366,7 +366,7 @@ def test_captions(self: TrainingState) -> list[Caption]:
     except LabError:  # no grammar of this language
         return []
 
-
+# %% ../../../nbs/09_explore/4_training/10_state.ipynb #4eb25322
 @patch
 @shows_messages
 def evaluate(
@@ -385,7 +385,7 @@ def evaluate(
     write_json(self.results.to_dict("records"), self.folder / "evaluation.json")
     return self.results
 
-
+# %% ../../../nbs/09_explore/4_training/10_state.ipynb #42a63633
 def _result_row(captions: str, targets: str, n: int, figures: dict[str, float]) -> dict:
     "A row of `evaluate`: the recalls of `retrieval_figures` under short names"
     recalls = pd.Series(figures).filter(regex="_R@|mean_recall")
@@ -407,7 +407,7 @@ def _held_out_rows(self: TrainingState, method: RetrievalMethod) -> list[dict]:
             rows.append(_result_row(label, found, len(pairs), held_out_figures(method, held)))
     return rows
 
-
+# %% ../../../nbs/09_explore/4_training/10_state.ipynb #8aca2c73
 @patch
 def _test_rows(self: TrainingState, method: RetrievalMethod) -> list[dict]:
     "Recall on the corpus's test split, in the new language and in the source language"
@@ -427,7 +427,7 @@ def _test_rows(self: TrainingState, method: RetrievalMethod) -> list[dict]:
         rows.append(_result_row(label, f"{len(ids):,} images", len(texts), retrieval_figures(ranks)))
     return rows
 
-
+# %% ../../../nbs/09_explore/4_training/10_state.ipynb #f162283d
 @patch
 @shows_messages
 def add(

@@ -49,7 +49,7 @@ def _word_html(row, chosen: bool) -> str:  # row: word, language, own
     mark = ';color:var(--dl-mark)" aria-current="true' if chosen else ""
     return f'<span style="white-space:nowrap;margin-inline-end:.9em;display:inline-block{mark}">{name}{meaning}</span>'
 
-
+# %% ../../../nbs/09_explore/7_words/20_figures.ipynb #15b586fe
 def entry_html(
     members: pd.DataFrame,  # of `SharedWords.of_entry`
     chosen: int = -1,  # id of the selected word
@@ -98,7 +98,7 @@ def _vector_kind(near: pd.Series, word: pd.Series, words: SharedWords) -> str:  
         return "own vector"
     return "same entry" if near.entry >= 0 and near.entry == word.entry and not word.own else "other entry"
 
-
+# %% ../../../nbs/09_explore/7_words/20_figures.ipynb #f30a8a30
 def neighbours_figure(
     near: pd.DataFrame,  # of `SharedWords.nearest`
     words: SharedWords,  # words of the method
@@ -142,7 +142,7 @@ def _thin_out(curve: pd.DataFrame) -> pd.DataFrame:
     later = {int(200 * (n / 200) ** (i / 300)) for i in range(300)} if n > 400 else range(200, n)
     return curve.iloc[sorted({*range(min(200, n)), *later, n - 1})]
 
-
+# %% ../../../nbs/09_explore/7_words/20_figures.ipynb #6a21914e
 def _curve_trace(curve: pd.DataFrame) -> go.Scatter:
     shown = _thin_out(curve)
     return go.Scatter(
@@ -159,7 +159,7 @@ def _curve_trace(curve: pd.DataFrame) -> go.Scatter:
         showlegend=False,
     )
 
-
+# %% ../../../nbs/09_explore/7_words/20_figures.ipynb #f6ce1ff2
 def frequency_figure(
     words: SharedWords,  # words of the method
     language: str,  # ISO 639
@@ -248,7 +248,7 @@ def check_figure(
     scale = [min(0, 1.15 * rows.value.min()), 1.18 * rows.value.max() or 1]
     return legend_below(dressed(fig, title=title, height=330, yaxis_range=scale, legend_traceorder="normal"))
 
-
+# %% ../../../nbs/09_explore/7_words/20_figures.ipynb #aae97d5b
 def describe_check(
     check: pd.DataFrame,  # of `dictionary_check`
 ) -> str:
@@ -278,7 +278,7 @@ def variant_name(
     "Display name of a variant of a query"
     return VARIANTS.get(variant) or f"{english_name(variant)} only"
 
-
+# %% ../../../nbs/09_explore/7_words/20_figures.ipynb #89c8b269
 def ranking_items(
     found: Rankings,  # of a query
     way: str,  # variant to show
@@ -294,14 +294,14 @@ def ranking_items(
         item["label"] = f"{'▲' if row.moved > 0 else '▼'}{abs(row.moved):,}" if row.moved else "="
     return items
 
-
+# %% ../../../nbs/09_explore/7_words/20_figures.ipynb #9b4ae12a
 def target_name(
     known: bool,  # whether the image is the target of the query
 ) -> str:
     "Name of the image whose ranks are shown"
     return "target image" if known else "selected image"
 
-
+# %% ../../../nbs/09_explore/7_words/20_figures.ipynb #2f572c7d
 def rank_figure(
     found: Rankings,  # of a query
     id: str,  # of an image
@@ -334,7 +334,7 @@ def versions_html(
     table["rank"] = [found.rank(way, id) if id else None for way in ways]
     return table_html(table, raw=["query"], css_class="dl-versions")
 
-
+# %% ../../../nbs/09_explore/7_words/20_figures.ipynb #af83a636
 def describe_versions(
     found: Rankings,  # of a query
 ) -> str:

@@ -75,7 +75,7 @@ class Words(Panel):
         elif s.rankings is None:
             self.ask_first()
 
-
+# %% ../../../nbs/09_explore/7_words/30_panel.ipynb #2a2c37ec
 @patch
 def _example_word(self: Words) -> str:
     "The first example that the vocabulary contains, or its last word"
@@ -90,7 +90,7 @@ def _example_word(self: Words) -> str:
 def _word_languages(s: WordsState) -> list[str]:
     return s.words.languages if s.model else []
 
-
+# %% ../../../nbs/09_explore/7_words/30_panel.ipynb #7930a5c2
 @patch
 def _word(self: Words):
     s = self.state
@@ -110,7 +110,7 @@ def _word(self: Words):
     self.part(self._show_pieces, "reading", "word_id")
     return section("", row(self.model_choice()), self.word, self.pieces, css_class="dl-looking")
 
-
+# %% ../../../nbs/09_explore/7_words/30_panel.ipynb #540dafe2
 @patch
 def _show_pieces(self: Words) -> None:
     "Buttons that select one of several known words; the selected one is highlighted"
@@ -121,7 +121,7 @@ def _show_pieces(self: Words) -> None:
         for piece, id in (known.items() if len(known) > 1 else ())
     ]
 
-
+# %% ../../../nbs/09_explore/7_words/30_panel.ipynb #2ecbfae1
 @patch
 def _entry(self: Words):
     on = "word_id", "reading", "model"
@@ -133,7 +133,7 @@ def _entry(self: Words):
     both = columns([entry], [near], css_class="dl-results")
     return section("Words that share the entry", text, both, note=ENTRY)
 
-
+# %% ../../../nbs/09_explore/7_words/30_panel.ipynb #36f8fba6
 def _entry_text(s: WordsState) -> str:
     if s.word_id > 0:
         return f'<p role="status">{f.describe_entry(s.members(), s.words, s.word_id)}</p>'
@@ -165,11 +165,11 @@ def _frequencies(self: Words):
     both = columns([row(language), curve], [serving], css_class="dl-results")
     return section("The vocabulary", both, note=CURVE)
 
-
+# %% ../../../nbs/09_explore/7_words/30_panel.ipynb #b49b34ab
 def _serving_figure(s: WordsState):
     return f.serving_figure(entries_by_languages(s.words)) if s.words.has_entries else None
 
-
+# %% ../../../nbs/09_explore/7_words/30_panel.ipynb #4e2b1197
 @patch
 def _check(self: Words):
     compare = self.task(
@@ -238,7 +238,7 @@ def _rankings(self: Words):
         note=MOVES,
     )
 
-
+# %% ../../../nbs/09_explore/7_words/30_panel.ipynb #024dd089
 @patch
 def _versions_text(self: Words, s: WordsState) -> str:
     learned = s.combinations.get((s.ranker, s.translator))
@@ -259,7 +259,7 @@ def _show_rankings(self: Words) -> None:
         self._show_ranking(variant)
     self.rankings.children = [self.ways[variant] for variant in variants]
 
-
+# %% ../../../nbs/09_explore/7_words/30_panel.ipynb #b4f23d61
 @patch
 def _show_ranking(self: Words, variant: str) -> None:
     "The images of a variant, with the rank of the followed one; the target image is marked"
@@ -272,7 +272,7 @@ def _show_ranking(self: Words, variant: str) -> None:
     note = f'<span class="dl-soft">the {f.target_name(s.followed == s.target)}: {rank}</span>'
     heading.value = f"<b>{html.escape(f.variant_name(variant))}</b> {note}"
 
-
+# %% ../../../nbs/09_explore/7_words/30_panel.ipynb #2dff584b
 @patch
 def snapshot(self: Words) -> str:
     "The images of each variant as static HTML"

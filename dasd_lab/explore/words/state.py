@@ -65,40 +65,45 @@ class WordsState(QueryState):
         self.observe(lambda _: self._switch_model(), "model")
         self.observe(lambda _: self._rank_again(), ["ranker", "translator", "combinations"])
 
-    def suits(self, method) -> bool:
-        return has_words(method)
-
     def offer_models(self) -> None:
         "Also rank with a new model with words, before the first query"
         super().offer_models()
         if not self.ranker or (self.model and not self.text and not self.rankings):
             self.ranker = self.model or self.workbench.main.name
 
-    @property
-    def source(self) -> Model:
-        "The model that ranks"
-        return self.workbench.model(self.ranker)
-
-    @property
-    def words(self) -> SharedWords:
-        "Words of the model, computed on first use"
-        if not self.model:
-            raise self.missing
-        method = self.workbench.model(self.model).method
-        if self.model not in self._shared_words or self._shared_words[self.model].method is not method:
-            self._shared_words[self.model] = SharedWords(method)
-        return self._shared_words[self.model]
-
-    @property
-    def entry(self) -> int:
-        "Entry of the selected word; −1: none"
-        return int(self.words.codes[self.word_id]) if self.word_id > 0 else -1
-
     @cached_property
     def image_of(self) -> dict[str, str]:
         "Caption → id of the first image that it describes"
         wb = self.workbench
         return {c.text: id for id in reversed(wb.ids) for c in wb.captions(id) if c.origin != "mllm"}
+
+# %% ../../../nbs/09_explore/7_words/10_state.ipynb #a177e0ae
+@patch
+def suits(self: WordsState, method) -> bool:
+    return has_words(method)
+
+
+@patch(as_prop=True)
+def source(self: WordsState) -> Model:
+    "The model that ranks"
+    return self.workbench.model(self.ranker)
+
+# %% ../../../nbs/09_explore/7_words/10_state.ipynb #ce597369
+@patch(as_prop=True)
+def words(self: WordsState) -> SharedWords:
+    "Words of the model, computed on first use"
+    if not self.model:
+        raise self.missing
+    method = self.workbench.model(self.model).method
+    if self.model not in self._shared_words or self._shared_words[self.model].method is not method:
+        self._shared_words[self.model] = SharedWords(method)
+    return self._shared_words[self.model]
+
+
+@patch(as_prop=True)
+def entry(self: WordsState) -> int:
+    "Entry of the selected word; −1: none"
+    return int(self.words.codes[self.word_id]) if self.word_id > 0 else -1
 
 # %% ../../../nbs/09_explore/7_words/10_state.ipynb #76355ecf
 @patch
@@ -115,7 +120,7 @@ def _switch_model(self: WordsState) -> None:
     if self.model and self.word.strip():
         self.look_up(self.word, self.word_language)
 
-
+# %% ../../../nbs/09_explore/7_words/10_state.ipynb #a3d4ca1e
 @patch
 @shows_messages
 def look_up(
@@ -132,7 +137,7 @@ def look_up(
         word=word, word_language=language, reading=reading, word_id=next(iter(known), -1), shown_language=shown
     )
 
-
+# %% ../../../nbs/09_explore/7_words/10_state.ipynb #bb5a0b94
 @patch
 @shows_messages
 def look_at(
@@ -165,7 +170,7 @@ def understood_word(self: WordsState) -> str:
         text += f" (known: {known})" if known else ""
     return text
 
-
+# %% ../../../nbs/09_explore/7_words/10_state.ipynb #a1f73770
 @patch
 def members(self: WordsState) -> pd.DataFrame | None:  # None: no entry
     "The words of the selected word's entry"
@@ -180,7 +185,7 @@ def neighbours(
     "The nearest words of every language"
     return self.words.nearest(self.word_id, k) if self.word_id > 0 else None
 
-
+# %% ../../../nbs/09_explore/7_words/10_state.ipynb #221e9f8d
 @patch
 @shows_messages
 def check_dictionary(self: WordsState) -> None:
@@ -193,7 +198,7 @@ def _rank_again(self: WordsState) -> None:
     if self.rankings is not None:
         self.ask(self.text, self.language, self.target)
 
-
+# %% ../../../nbs/09_explore/7_words/10_state.ipynb #b32d6a3b
 @patch
 @shows_messages
 def ask(
@@ -211,7 +216,7 @@ def ask(
     followed = target or results.best("own words", 1)[0]
     self.set_together(text=text, language=language, target=target, followed=followed, rankings=results)
 
-
+# %% ../../../nbs/09_explore/7_words/10_state.ipynb #275e1062
 @patch
 @shows_messages
 def follow(
@@ -223,7 +228,7 @@ def follow(
     expect(id in ranked, f"the image {id!r}", "one that was ranked", "Click one, or check the id.")
     self.followed = id
 
-
+# %% ../../../nbs/09_explore/7_words/10_state.ipynb #7b6531dd
 @patch
 @shows_messages
 def learn(

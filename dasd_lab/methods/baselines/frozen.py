@@ -23,7 +23,7 @@ class FrozenConfig:
 
     languages: tuple[str, ...] = ()  # read beside the source language, ISO 639; (): those that the tower reads
 
-
+# %% ../../../nbs/04_methods/0_baselines/10_frozen.ipynb #19f17d8e
 @register_method
 class Frozen(RetrievalMethod):
     "The frozen vision-language model itself; it has nothing to train"

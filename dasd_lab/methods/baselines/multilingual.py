@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from fastcore.basics import patch
 from torch import Tensor, nn
 
 from ...backbone.languages import XLM_R
@@ -28,7 +29,7 @@ class MultilingualConfig:
     width: int = 384  # D, of its sentence vectors
     ridge: float = 0.3  # penalty of the map, relative to the mean variance of the sentence vectors
 
-
+# %% ../../../nbs/04_methods/0_baselines/30_multilingual.ipynb #33e4307a
 @register_method
 class Multilingual(RetrievalMethod):
     "Captions of a multilingual sentence encoder, mapped linearly to the text features of the frozen tower"
@@ -49,11 +50,6 @@ class Multilingual(RetrievalMethod):
         self.languages = tuple(code for code in XLM_R.split() if code != backbone.source_language)
         self.map = nn.Linear(config.width, backbone.embed_dim)
 
-    @property
-    def encoder(self) -> Backbone:
-        "The sentence encoder, opened at first use and shared by all methods of a process"
-        return open_sentence_encoder(self.config.encoder).to(self.map.weight.device)
-
     @classmethod
     def reads(
         cls,
@@ -62,43 +58,53 @@ class Multilingual(RetrievalMethod):
         "Columns that training passes to the method"
         return ()
 
-    @torch.no_grad()
-    def fit(
-        self,
-        captions: Sequence[str],  # in the source language
-        progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
-    ) -> "Multilingual":
-        "Fit the map by ridge regression from sentence vectors to unit features of the frozen tower"
-        expect(
-            len(captions) >= self.config.width,
-            f"{len(captions)} captions to fit a map of {self.config.width} dimensions",
-            f"at least {self.config.width}, better some thousand",
-            "Give more source captions.",
-        )
-        vectors = self.encoder.encode_source(captions, progress=progress)
-        features = F.normalize(self.backbone.encode_source(captions, progress=progress), dim=-1)
-        mean, target = vectors.mean(0), features.mean(0)
-        centred = vectors - mean
-        covariance = centred.T @ centred / len(captions)
-        penalty = self.config.ridge * covariance.diagonal().mean() * torch.eye(self.config.width)
-        weight = torch.linalg.solve(covariance + penalty, centred.T @ (features - target) / len(captions)).T
-        self.map.weight.copy_(weight)
-        self.map.bias.copy_(target - weight @ mean)
-        return self
+# %% ../../../nbs/04_methods/0_baselines/30_multilingual.ipynb #9d02a136
+@patch(as_prop=True)
+def encoder(self: Multilingual) -> Backbone:
+    "The sentence encoder, opened at first use and shared by all methods of a process"
+    return open_sentence_encoder(self.config.encoder).to(self.map.weight.device)
 
-    @torch.no_grad()
-    def encode_captions(
-        self,
-        captions: Sequence[str],  # sentences in one language
-        language: str,  # ISO 639, one of `languages` or the source language
-    ) -> Tensor:  # [B, E]
-        "Embeddings of captions; those in the source language are the frozen tower's"
-        if language == self.backbone.source_language:
-            return self.backbone.encode_source(captions)
-        expect(
-            language in self.languages,
-            f"a caption in {language!r} for a multilingual encoder of {len(self.languages)} languages",
-            f"one of {', '.join(self.languages)}",
-            "Train a method for this language.",
-        )
-        return self.map(self.encoder.encode_source(captions).to(self.map.weight.device)).cpu()
+# %% ../../../nbs/04_methods/0_baselines/30_multilingual.ipynb #8658eaa3
+@patch
+@torch.no_grad()
+def fit(
+    self: Multilingual,
+    captions: Sequence[str],  # in the source language
+    progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
+) -> "Multilingual":
+    "Fit the map by ridge regression from sentence vectors to unit features of the frozen tower"
+    expect(
+        len(captions) >= self.config.width,
+        f"{len(captions)} captions to fit a map of {self.config.width} dimensions",
+        f"at least {self.config.width}, better some thousand",
+        "Give more source captions.",
+    )
+    vectors = self.encoder.encode_source(captions, progress=progress)
+    features = F.normalize(self.backbone.encode_source(captions, progress=progress), dim=-1)
+    mean, target = vectors.mean(0), features.mean(0)
+    centred = vectors - mean
+    covariance = centred.T @ centred / len(captions)
+    penalty = self.config.ridge * covariance.diagonal().mean() * torch.eye(self.config.width)
+    weight = torch.linalg.solve(covariance + penalty, centred.T @ (features - target) / len(captions)).T
+    self.map.weight.copy_(weight)
+    self.map.bias.copy_(target - weight @ mean)
+    return self
+
+# %% ../../../nbs/04_methods/0_baselines/30_multilingual.ipynb #2e5bb697
+@patch
+@torch.no_grad()
+def encode_captions(
+    self: Multilingual,
+    captions: Sequence[str],  # sentences in one language
+    language: str,  # ISO 639, one of `languages` or the source language
+) -> Tensor:  # [B, E]
+    "Embeddings of captions; those in the source language are the frozen tower's"
+    if language == self.backbone.source_language:
+        return self.backbone.encode_source(captions)
+    expect(
+        language in self.languages,
+        f"a caption in {language!r} for a multilingual encoder of {len(self.languages)} languages",
+        f"one of {', '.join(self.languages)}",
+        "Train a method for this language.",
+    )
+    return self.map(self.encoder.encode_source(captions).to(self.map.weight.device)).cpu()

@@ -121,7 +121,7 @@ def hidden(
         tokens = backbone.block(i, tokens, end_index)
     return tokens
 
-
+# %% ../../../nbs/04_methods/1_dasd/10_disentangling.ipynb #968aacab
 @patch
 def agnostic(
     self: Disentangler,
@@ -135,7 +135,7 @@ def agnostic(
     states = self.hidden(backbone, tokens, end_index, self.agnostic_adapters, language, first)
     return self.pool(self.agnostic_norm(states), end_index)
 
-
+# %% ../../../nbs/04_methods/1_dasd/10_disentangling.ipynb #2564e146
 @patch
 def pool(
     self: Disentangler,

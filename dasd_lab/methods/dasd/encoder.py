@@ -132,7 +132,7 @@ def features(
     tokens = self.backbone.start(target, end_index)
     return dict(target_features=self.target_branch(tokens, end_index, language, trace=trace, skip=skip))
 
-
+# %% ../../../nbs/04_methods/1_dasd/30_encoder.ipynb #7b5c4461
 @patch
 @torch.inference_mode()
 def encode_captions(
@@ -154,7 +154,7 @@ def encode_captions(
 
     return captions_in_batches(encode, captions, self.backbone.embed_dim, batch_size)
 
-
+# %% ../../../nbs/04_methods/1_dasd/30_encoder.ipynb #79a5b56e
 @patch
 def training_features(
     self: AdaptedEncoder,
@@ -252,7 +252,7 @@ def features(  # noqa: F811  of another class
     r_t = self.target_branch(tokens, end_index, language, generated, trace, skip, first)
     return dict(target_features=r_t) | features
 
-
+# %% ../../../nbs/04_methods/1_dasd/30_encoder.ipynb #646d7524
 @patch
 def fit_language(
     self: DASD,

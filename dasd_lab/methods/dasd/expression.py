@@ -32,7 +32,7 @@ def _distinct(ids: Tensor, end_index: Tensor) -> tuple[Tensor, Tensor]:  # capti
     pairs = torch.stack([caption, ids[inside]], 1).unique(dim=0)
     return pairs[:, 0], pairs[:, 1]
 
-
+# %% ../../../nbs/04_methods/1_dasd/35_expression.ipynb #66d7fdb9
 def salience(
     ids: Tensor,  # [n, L] token ids of training captions
     end_index: Tensor,  # [n] position of the end token
@@ -75,7 +75,7 @@ def delexicalized(
     n_places = kept.sum(1)
     return skeleton * (position < n_places[:, None]), n_places
 
-
+# %% ../../../nbs/04_methods/1_dasd/35_expression.ipynb #b190f8d1
 def _sums(values: Tensor, group: Tensor) -> Tensor:  # [B, L]
     "At each place the sum over its group, of groups numbered within a row"
     totals = torch.zeros(len(group), group.shape[1] + 1, dtype=torch.long, device=group.device)
@@ -136,7 +136,7 @@ def _of_captions(self: Expression, skeletons: Tensor, n_places: Tensor) -> Tenso
         codes.append(self._codes(grams) * complete)
     return torch.cat(codes, 1)
 
-
+# %% ../../../nbs/04_methods/1_dasd/35_expression.ipynb #4db2455b
 @patch
 def _present(self: Expression, skeletons: Tensor, n_places: Tensor) -> Tensor:  # [B, n_grams] float, 0 or 1
     "Which of the known n-grams each caption has"
@@ -147,7 +147,7 @@ def _present(self: Expression, skeletons: Tensor, n_places: Tensor) -> Tensor:  
     present = torch.zeros(len(skeletons), len(known), device=skeletons.device, dtype=self.loadings.dtype)
     return present.scatter_reduce_(1, place, found.to(present.dtype), "amax")
 
-
+# %% ../../../nbs/04_methods/1_dasd/35_expression.ipynb #c0b3d067
 @patch
 def _most_varying(self: Expression, skeletons: Tensor, n_places: Tensor) -> Tensor:  # [n_grams, N], sorted by code
     "The n-grams whose presence varies most over the captions"
@@ -177,7 +177,7 @@ def forward(
     components = (present.double() - self.frequency.double()) @ self.loadings.double()
     return components.to(self.loadings.dtype)
 
-
+# %% ../../../nbs/04_methods/1_dasd/35_expression.ipynb #06d57b04
 @patch
 @torch.no_grad()
 def fit(

@@ -87,7 +87,7 @@ def _translated(name: str, table: Mapping[str, str]) -> str | None:
             return other.format(**match.groupdict())
     return None
 
-
+# %% ../../../nbs/04_methods/1_dasd/50_official.ipynb #62ddf539
 def place(
     name: str,  # official name
 ) -> tuple[str | None, str]:  # our name and '', or None and the reason
@@ -100,7 +100,7 @@ def place(
     step = "Pass the state dict of the whole model; the notebook of `dasd.official` has a table of the names."
     raise LabError(f"a tensor {name!r}", "a name of the authors' DASD checkpoints", step)
 
-
+# %% ../../../nbs/04_methods/1_dasd/50_official.ipynb #60e716cb
 def official_name(
     name: str,  # our name
 ) -> str:  # name in the authors' current code
@@ -136,7 +136,7 @@ def _shape(state: Mapping[str, Tensor], name: str, axes: int = 2) -> torch.Size:
     expect(len(shape) == axes, f"{name} of shape {tuple(shape)}", f"{axes} axes", _WHOLE)
     return shape
 
-
+# %% ../../../nbs/04_methods/1_dasd/50_official.ipynb #f428578d
 def _count(state: Mapping[str, Tensor], pattern: str) -> int:
     "One more than the largest number in names that match a pattern"
     matches = [re.match(pattern, name) for name in state]
@@ -179,7 +179,7 @@ def _official_clip(state: Mapping[str, Tensor]) -> dict:
         ),
     )
 
-
+# %% ../../../nbs/04_methods/1_dasd/50_official.ipynb #d5aa4495
 def official_sizes(
     state: Mapping[str, Tensor],  # official name → tensor
 ) -> tuple[dict, DASDConfig]:  # open_clip's `model_cfg`, settings of the method
@@ -225,7 +225,7 @@ def _check_values(state: Mapping[str, Tensor]) -> None:
             step = "Use an earlier checkpoint: the training diverged, or the file is damaged."
             raise LabError(wrong, "finite weights", step)
 
-
+# %% ../../../nbs/04_methods/1_dasd/50_official.ipynb #1ab888c4
 def _iso_code(code: str) -> str:
     "ISO 639 code of a language, or the authors' code if it is unknown"
     try:
@@ -233,7 +233,7 @@ def _iso_code(code: str) -> str:
     except LabError:
         return code
 
-
+# %% ../../../nbs/04_methods/1_dasd/50_official.ipynb #256c754f
 def _language_codes(
     official: Sequence[str],  # the authors' codes in the checkpoint
     wanted: Sequence[str] | None,  # ISO 639; None: all
@@ -248,7 +248,7 @@ def _language_codes(
     expect(not missing, f"languages {missing}", known, "Select from these.")
     return {code: language for code, language in codes.items() if not wanted or language in wanted}
 
-
+# %% ../../../nbs/04_methods/1_dasd/50_official.ipynb #8af35eb1
 def _destinations(state: Mapping[str, Tensor], codes: Mapping[str, str]) -> dict[str, tuple[str | None, str]]:
     "Official name → our name and '', or None and the reason"
     destinations = {name: place(name) for name in state}
@@ -281,7 +281,7 @@ def _empty_method(clip_cfg: dict, config: DASDConfig, n_tokens: int, tokenizer: 
     backbone = Backbone(clip, clip_tokenizer(), clip_cfg, "official", OPENAI_DATASET_MEAN, OPENAI_DATASET_STD)
     return DASD(config, backbone, tokenizer or n_tokens)
 
-
+# %% ../../../nbs/04_methods/1_dasd/50_official.ipynb #ed1dbec3
 def _copy_weights(
     method: DASD,  # filled in place
     state: Mapping[str, Tensor],  # official name → tensor

@@ -157,7 +157,7 @@ def tokens(
         return self.backbone.tokens(captions)
     return RetrievalMethod.tokens(self, captions)
 
-
+# %% ../../../nbs/04_methods/2_leccr/40_encoder.ipynb #a4b2b183
 @patch
 def description_columns(
     self: LECCR,
@@ -167,7 +167,7 @@ def description_columns(
     ids, end_index = self.tokens([text or UNDESCRIBED for text in descriptions], descriptions=True)
     return dict(description_ids=ids, description_end=end_index)
 
-
+# %% ../../../nbs/04_methods/2_leccr/40_encoder.ipynb #36af9798
 @patch
 def visual_columns(
     self: LECCR,
@@ -207,7 +207,7 @@ def described(
     tokens, mask = self._description_tokens(ids.to(self.backbone.device), end_index.to(self.backbone.device))
     return tokens.expand(n, *tokens.shape[1:]), mask.expand(n, *mask.shape[1:])
 
-
+# %% ../../../nbs/04_methods/2_leccr/40_encoder.ipynb #46e9558b
 @patch
 def _description_tokens(self: LECCR, ids: Tensor, end_index: Tensor) -> tuple[Tensor, Tensor]:
     "Token features of descriptions given as ids"
@@ -216,7 +216,7 @@ def _description_tokens(self: LECCR, ids: Tensor, end_index: Tensor) -> tuple[Te
     with torch.set_grad_enabled(self.config.description_grad and torch.is_grad_enabled()):
         return self.text.tokens(ids, end_index)
 
-
+# %% ../../../nbs/04_methods/2_leccr/40_encoder.ipynb #54c1a797
 @patch
 def visual_features(
     self: LECCR,
@@ -237,7 +237,7 @@ def visual_features(
     description, description_mask = self.described(columns, len(visual))
     return self.visual(visual, mask, description, description_mask, trace)
 
-
+# %% ../../../nbs/04_methods/2_leccr/40_encoder.ipynb #d7542844
 @patch
 @torch.inference_mode()
 def encode_visuals(
@@ -272,7 +272,7 @@ def reads(
         columns += ("description_ids", "description_end")
     return (*columns, "visual_index")
 
-
+# %% ../../../nbs/04_methods/2_leccr/40_encoder.ipynb #4ab5d282
 @patch
 def start_from(self: LECCR, rows: Tensor, folder) -> None:
     "Initialise the text encoder from published weights"
@@ -287,7 +287,7 @@ def read_captions_as(self: LECCR, trained: RetrievalMethod) -> None:
     else:
         RetrievalMethod.read_captions_as(self, trained)
 
-
+# %% ../../../nbs/04_methods/2_leccr/40_encoder.ipynb #72f0df0b
 @patch
 def training_features(
     self: LECCR,
@@ -318,7 +318,7 @@ def context_length(self: LECCR) -> int:
 def pad_length(self: LECCR) -> int | None:
     return self.text.pad_length
 
-
+# %% ../../../nbs/04_methods/2_leccr/40_encoder.ipynb #cf9fd159
 @patch
 @torch.inference_mode()
 def encode_captions(
@@ -340,7 +340,7 @@ def encode_captions(
 
     return captions_in_batches(encode, captions, self.embed_dim, batch_size)
 
-
+# %% ../../../nbs/04_methods/2_leccr/40_encoder.ipynb #79bf2c89
 @patch
 def score(
     self: LECCR,

@@ -171,7 +171,7 @@ def views(
         return masked_mean(tokens, mask)[:, None], None
     return tokens, mask
 
-
+# %% ../../../nbs/04_methods/2_leccr/20_interaction.ipynb #423baf8e
 @patch
 def forward(
     self: VisualSide,

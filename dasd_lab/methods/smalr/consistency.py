@@ -31,7 +31,7 @@ def filled(
     )
     return torch.where(missing, scores.nanmean(-1, keepdim=True), scores)
 
-
+# %% ../../../nbs/04_methods/3_smalr/90_consistency.ipynb #6ce0f367
 class AverageConsistency(nn.Module):
     "Mean over languages (CLC-A)"
 
@@ -159,7 +159,7 @@ def save_consistency(
         )
     return Path(folder)
 
-
+# %% ../../../nbs/04_methods/3_smalr/90_consistency.ipynb #86aa7605
 def load_consistency(
     folder: str | Path,  # written by `save_consistency`
     method: RetrievalMethod,  # with the same weights

@@ -32,7 +32,7 @@ def read_dictionary(
         translations.setdefault(word, []).append(english)
     return translations
 
-
+# %% ../../../nbs/04_methods/3_smalr/30_dictionary.ipynb #caa3645a
 def lexicon_pairs(
     language: str,  # one that the built-in translator reads
 ) -> dict[str, list[str]]:  # word → English words
@@ -65,7 +65,7 @@ def _replacements(
             replacements[word] = max(known, key=lambda translation: english[translation])
     return replacements
 
-
+# %% ../../../nbs/04_methods/3_smalr/30_dictionary.ipynb #5f6862de
 def with_dictionary(
     vocabulary: WordVocabulary,  # with all words, the source language first
     pairs: Mapping[str, Pairs],  # language → its dictionary; other languages do not change

@@ -131,7 +131,7 @@ def pretraining(self: SMALR) -> bool:
     # latent entries are still trained
     return isinstance(self.words, HybridWords) and int(self.words.latent.phase) < 2
 
-
+# %% ../../../nbs/04_methods/3_smalr/80_encoder.ipynb #95677670
 @patch
 def prepare(
     self: SMALR,
@@ -160,7 +160,7 @@ def prepare(
         )
     return self.hybrid.freeze()
 
-
+# %% ../../../nbs/04_methods/3_smalr/80_encoder.ipynb #16fdcb91
 @patch
 def make_room(
     self: SMALR,
@@ -187,7 +187,7 @@ def token_rows(
         raise LabError("texts for a method without a vocabulary", vocabulary, "Load the method from its run.")
     return self.tokenizer.encode(captions, language, self.config.max_words)
 
-
+# %% ../../../nbs/04_methods/3_smalr/80_encoder.ipynb #a9a598ce
 @patch
 def sentence(
     self: SMALR,
@@ -200,7 +200,7 @@ def sentence(
     final = self.sentences(words.flatten(0, -3), keep.flatten(0, -2)).unflatten(0, ids.shape[:-1])
     return words, universal, final
 
-
+# %% ../../../nbs/04_methods/3_smalr/80_encoder.ipynb #fac245da
 @patch
 @torch.inference_mode()
 def encode_captions(
@@ -217,7 +217,7 @@ def encode_captions(
 
     return captions_in_batches(encode, captions, self.embed_dim, batch_size)
 
-
+# %% ../../../nbs/04_methods/3_smalr/80_encoder.ipynb #039992ac
 @patch
 @torch.inference_mode()
 def encode_visuals(
@@ -270,7 +270,7 @@ def masked_features(
         restored_final_features=model.restored(model.final, final),
     )
 
-
+# %% ../../../nbs/04_methods/3_smalr/80_encoder.ipynb #03d3cb56
 @patch
 def row_axis(
     self: SMALR,
@@ -293,7 +293,7 @@ def start_from(
     "Set the word vectors"
     self.hybrid.start_from(rows)
 
-
+# %% ../../../nbs/04_methods/3_smalr/80_encoder.ipynb #ba6c0c63
 @patch(cls_method=True)
 def reads(
     cls: SMALR,
@@ -303,7 +303,7 @@ def reads(
     columns: tuple[str, ...] = ("image_features", "visual_index", "word_ids")
     return (*columns, "masked_words") if config.masked else columns
 
-
+# %% ../../../nbs/04_methods/3_smalr/80_encoder.ipynb #541fb378
 @patch
 def training_features(
     self: SMALR,

@@ -107,7 +107,7 @@ def start_from(
         self.own.weight[self.place[specific]] = coordinates.to(self.own.weight.device)[specific - words[0]]
     self.started.copy_(self.own.weight)
 
-
+# %% ../../../nbs/04_methods/3_smalr/60_hybrid.ipynb #4105895a
 @patch
 @torch.no_grad()
 def freeze(self: HybridWords) -> dict[str, float]:  # see `LatentVocabulary.freeze`
@@ -125,7 +125,7 @@ def freeze(self: HybridWords) -> dict[str, float]:  # see `LatentVocabulary.free
         align(cast(nn.Linear, layers[language]), self.shared, cast(nn.Linear, projections[language]), axes, mean)
     return figures
 
-
+# %% ../../../nbs/04_methods/3_smalr/60_hybrid.ipynb #0bd5b2a6
 @patch
 def shift(self: HybridWords) -> Tensor:  # [G]
     "Half the squared distance of each language's specific words from their start (the code's regulariser)"
@@ -151,7 +151,7 @@ def of_words(self: HybridWords, words: Tensor) -> Tensor:  # ids [n], sorted, no
     order.append((~specific).nonzero()[:, 0])
     return torch.cat(parts)[torch.cat(order).argsort()]
 
-
+# %% ../../../nbs/04_methods/3_smalr/60_hybrid.ipynb #aff27af4
 @patch
 def forward(self: HybridWords, ids: Tensor) -> Tensor:  # […, L] → […, L, D]
     "Universal vectors of words"
@@ -161,7 +161,7 @@ def forward(self: HybridWords, ids: Tensor) -> Tensor:  # […, L] → […, L, 
     special = vectors.new_zeros(len(distinct) - len(words), self.width)
     return torch.cat([special, vectors])[inverse]
 
-
+# %% ../../../nbs/04_methods/3_smalr/60_hybrid.ipynb #f2385c2e
 @patch
 @torch.no_grad()
 def table(

@@ -233,7 +233,7 @@ def begin_entries(self: LatentVocabulary) -> None:
     self.entries.weight.copy_(centres)
     self.phase.fill_(1)
 
-
+# %% ../../../nbs/04_methods/3_smalr/50_latent.ipynb #6dd88c9b
 @patch
 def make_room(
     self: LatentVocabulary,
@@ -267,7 +267,7 @@ def forward(self: LatentVocabulary, words: Tensor) -> Tensor:  # ids [n], sorted
     best = nearest_entries(queries, self.entries.weight, self.config.among if explore else 1)
     return self.entries(explored(best, explore)) + queries - queries.detach()
 
-
+# %% ../../../nbs/04_methods/3_smalr/50_latent.ipynb #33cf5759
 @patch
 @torch.no_grad()
 def chosen(self: LatentVocabulary) -> Tensor:  # [n], -1 for the special ids
@@ -279,7 +279,7 @@ def chosen(self: LatentVocabulary) -> Tensor:  # [n], -1 for the special ids
     codes[words] = nearest_entries(self.projected(words), self.entries.weight)[:, 0]
     return codes
 
-
+# %% ../../../nbs/04_methods/3_smalr/50_latent.ipynb #1fe4892e
 @patch
 @torch.no_grad()
 def figures(self: LatentVocabulary) -> dict[str, float]:
@@ -289,7 +289,7 @@ def figures(self: LatentVocabulary) -> dict[str, float]:
     figures = sharing(codes, self.language, self.entries.num_embeddings)
     return figures | dict(concentration=concentration(self.entries(codes[words]), self.counts[words]))
 
-
+# %% ../../../nbs/04_methods/3_smalr/50_latent.ipynb #24fd06d0
 @patch
 @torch.no_grad()
 def freeze(

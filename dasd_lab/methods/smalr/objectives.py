@@ -95,7 +95,7 @@ class _Reversed(torch.autograd.Function):
     def backward(ctx, gradient):
         return -ctx.factor * gradient, None
 
-
+# %% ../../../nbs/04_methods/3_smalr/10_objectives.ipynb #59ca1bb9
 def reverse_gradient(
     x: Tensor,  # any shape
     factor: float = 1.0,  # factor of the gradient

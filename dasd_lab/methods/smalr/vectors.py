@@ -34,7 +34,7 @@ class WordVectors(Protocol):
     ) -> tuple[np.ndarray, np.ndarray]:  # [n, W] float32, and which were found [n]
         "Vectors of some words; rows of words without a vector are zero"
 
-
+# %% ../../../nbs/04_methods/3_smalr/40_vectors.ipynb #59128570
 def vectors_of(
     vocabulary: WordVocabulary,  # of the training captions
     provider: WordVectors,  # any provider
@@ -76,7 +76,7 @@ class _VectorFiles:
         expect(language in self.paths, f"words in {language!r}", known, "Pass a file for it.")
         return self.paths[language]
 
-
+# %% ../../../nbs/04_methods/3_smalr/40_vectors.ipynb #0f8ce151
 class TextVectors(_VectorFiles):
     "Vectors in the .vec text format, one file per language"
 
@@ -115,7 +115,7 @@ def _subword_vectors(keyed: Any, words: Sequence[str]) -> tuple[np.ndarray, np.n
             found[i] = False
     return rows, found
 
-
+# %% ../../../nbs/04_methods/3_smalr/40_vectors.ipynb #f5ee202a
 class FastTextFiles(_VectorFiles):
     "FastText's .bin files, one file per language"
 
@@ -159,7 +159,7 @@ def cooccurrences(
     second = np.concatenate(right + left)
     return coo_array((np.ones(len(first)), (first, second)), shape=(n, n))
 
-
+# %% ../../../nbs/04_methods/3_smalr/40_vectors.ipynb #5d16cd08
 def ppmi_vectors(
     counts: coo_array,  # [n, n] from `cooccurrences`
     dim: int,  # W; columns beyond the rank are zero

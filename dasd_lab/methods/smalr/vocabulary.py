@@ -89,7 +89,7 @@ def preferred_tokenizer(
         return "unicode_words"
     return package if find_spec(package) else "character_bigrams"
 
-
+# %% ../../../nbs/04_methods/3_smalr/20_vocabulary.ipynb #9a022602
 @cache
 def word_tokenizer(
     name: str,  # in `TOKENIZERS`
@@ -104,7 +104,7 @@ def word_tokenizer(
     )
     return TOKENIZERS[name]()
 
-
+# %% ../../../nbs/04_methods/3_smalr/20_vocabulary.ipynb #e7132c23
 def caption_words(
     text: str,  # a caption
     tokenizer: str = "unicode_words",  # a name in `TOKENIZERS`
@@ -189,7 +189,7 @@ def words_of(self: WordVocabulary, caption: str, language: str) -> list[str]:
     )
     return caption_words(caption, self.tokenizers[language])
 
-
+# %% ../../../nbs/04_methods/3_smalr/20_vocabulary.ipynb #5ada82e1
 @patch
 def known(self: WordVocabulary, words: Sequence[str], language: str, max_words: int | None = None) -> list[int]:
     "Ids of the known words; the unknown word if there are none"
@@ -197,7 +197,7 @@ def known(self: WordVocabulary, words: Sequence[str], language: str, max_words: 
     ids = [numbers[word] for word in words if word in numbers]
     return ids[:max_words] or [UNKNOWN]
 
-
+# %% ../../../nbs/04_methods/3_smalr/20_vocabulary.ipynb #c699f59b
 @patch
 def encode(
     self: WordVocabulary,
@@ -208,7 +208,7 @@ def encode(
     "Captions as rows of ids, none of them empty"
     return [self.known(self.words_of(caption, language), language, max_words) for caption in captions]
 
-
+# %% ../../../nbs/04_methods/3_smalr/20_vocabulary.ipynb #b91aaac9
 @patch
 def __call__(
     self: WordVocabulary, captions: Sequence[str], language: str, max_words: int | None = None
@@ -221,7 +221,7 @@ def __call__(
 def __eq__(self: WordVocabulary, other):
     return isinstance(other, WordVocabulary) and self.plain() == other.plain()
 
-
+# %% ../../../nbs/04_methods/3_smalr/20_vocabulary.ipynb #5b99149b
 @patch
 def plain(self: WordVocabulary) -> dict:
     "The vocabulary as plain data for JSON"
@@ -236,13 +236,13 @@ def plain(self: WordVocabulary) -> dict:
     ]
     return dict(kind="words", vectors=self.vectors, aliases=self.aliases, languages=languages)
 
-
+# %% ../../../nbs/04_methods/3_smalr/20_vocabulary.ipynb #4e8cf45c
 @patch
 def save(self: WordVocabulary, path: str | Path) -> None:
     "Write the vocabulary as one JSON file"
     write_json(self.plain(), path, readable=False)
 
-
+# %% ../../../nbs/04_methods/3_smalr/20_vocabulary.ipynb #681ae9f0
 @patch(cls_method=True)
 def load(cls: WordVocabulary, path: str | Path) -> "WordVocabulary":
     "Read a vocabulary; its tokenizers must be installed"

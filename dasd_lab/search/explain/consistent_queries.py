@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+from fastcore.basics import patch
 from torch import Tensor
 from torch.utils.data import Subset
 
@@ -50,105 +51,123 @@ class Consistent(RetrievalMethod):
         self.fuser.check(self.slots)
         self.train(inner.training)  # evaluation restores this mode
 
-    @property
-    def backbone(self):
-        "Backbone of the inner method"
-        return self.inner.backbone
+# %% ../../../nbs/08_search/3_explain/50_consistent_queries.ipynb #1d83df6b
+@patch(as_prop=True)
+def backbone(self: Consistent):
+    "Backbone of the inner method"
+    return self.inner.backbone
 
-    @property
-    def embed_dim(self) -> int:
-        "Width of the inner method's features"
-        return self.inner.embed_dim
 
-    @property
-    def read_columns(self) -> tuple[str, ...]:
-        "Columns that the inner method reads"
-        return self.inner.read_columns
+@patch(as_prop=True)
+def embed_dim(self: Consistent) -> int:
+    "Width of the inner method's features"
+    return self.inner.embed_dim
 
-    @property
-    def visual_side(self):
-        "Visual side of the inner method"
-        return self.inner.visual_side
+# %% ../../../nbs/08_search/3_explain/50_consistent_queries.ipynb #3c143669
+@patch(as_prop=True)
+def read_columns(self: Consistent) -> tuple[str, ...]:
+    "Columns that the inner method reads"
+    return self.inner.read_columns
 
-    def visual_columns(
-        self, pictures, descriptions: Sequence[str] | None = None, known: Mapping[str, Tensor] | None = None
-    ) -> dict[str, Tensor]:
-        "Columns of visuals, by the inner method"
-        return self.inner.visual_columns(pictures, descriptions, known)
 
-    def encode_visuals(self, visuals: Tensor | Mapping[str, Tensor]) -> dict[str, Tensor]:
-        "Features of visuals, by the inner method"
-        return self.inner.encode_visuals(visuals)
+@patch(as_prop=True)
+def visual_side(self: Consistent):
+    "Visual side of the inner method"
+    return self.inner.visual_side
 
-    def versions(
-        self,
-        captions: Sequence[str],  # B sentences in one language
-        language: str,  # one of `slots`
-    ) -> dict[str, list[str | None]]:  # language, in the order of `slots` → B sentences; None: no translation
-        "The captions and their translations"
-        expect(
-            language in self.slots,
-            f"captions in {language!r}",
-            f"one of {', '.join(self.slots)}",
-            "Wrap the method with that language, or search in another.",
-        )
-        found: dict[str, list[str | None]] = {target: [None] * len(captions) for target in self.slots}
-        for target in self.slots:
-            if target != language and self.translator.supports(language, target):
-                found[target] = translations(captions, self.translator, target, language, self.cache)
-        return found | {language: list(captions)}
+# %% ../../../nbs/08_search/3_explain/50_consistent_queries.ipynb #bd46b6ab
+@patch
+def visual_columns(
+    self: Consistent, pictures, descriptions: Sequence[str] | None = None, known: Mapping[str, Tensor] | None = None
+) -> dict[str, Tensor]:
+    "Columns of visuals, by the inner method"
+    return self.inner.visual_columns(pictures, descriptions, known)
 
-    def encode_captions(
-        self,
-        captions: Sequence[str],  # B sentences in one language
-        language: str,  # one of `slots`
-        **options,  # of the inner method, such as batch_size
-    ) -> Tensor:  # [B, 1 + G, E]: the caption, then its versions in the order of `slots`, NaN if there is none
-        "Features of captions and their translations"
-        own_features = self.inner.encode_captions(captions, language, **options)
-        features = own_features[:, None].repeat(1, 1 + len(self.slots), 1)
-        for k, (target, texts) in enumerate(self.versions(captions, language).items(), 1):
-            if target == language:
-                continue
-            features[:, k] = torch.nan
-            rows = [i for i, text in enumerate(texts) if text]
-            if rows:
-                translated = self.inner.encode_captions([texts[i] for i in rows], target, **options)
-                features[rows, k] = translated.to(features)
-        return features
 
-    def version_scores(
-        self,
-        text_features: Tensor,  # [Q, 1 + G, E]
-        visuals: Mapping[str, Tensor],  # slice of what `encode_visuals` returned
-    ) -> Tensor:  # [Q, N, G], NaN where there is no version
-        "Scores of the inner method in each language"
-        shape = len(text_features), len(visuals["features"]), len(self.slots)
-        scores = text_features.new_full(shape, torch.nan)
-        for k in range(len(self.slots)):
-            features = text_features[:, 1 + k]
-            rows = ~features.isnan().any(-1)
-            if rows.any():
-                scores[rows, :, k] = self.inner.score(features[rows], visuals).to(scores)
-        return scores
+@patch
+def encode_visuals(self: Consistent, visuals: Tensor | Mapping[str, Tensor]) -> dict[str, Tensor]:
+    "Features of visuals, by the inner method"
+    return self.inner.encode_visuals(visuals)
 
-    def score(
-        self,
-        text_features: Tensor,  # [Q, 1 + G, E]
-        visuals: Mapping[str, Tensor],  # slice of what `encode_visuals` returned
-    ) -> Tensor:  # [Q, N]
-        "Fused scores of all versions, computed for 256 captions at a time"
-        if not len(text_features):
-            return text_features.new_zeros(0, len(visuals["features"]))
-        parts = text_features.split(256)
-        return torch.cat([self.fuser.fuse(self.version_scores(part, visuals)) for part in parts])
+# %% ../../../nbs/08_search/3_explain/50_consistent_queries.ipynb #03844048
+@patch
+def versions(
+    self: Consistent,
+    captions: Sequence[str],  # B sentences in one language
+    language: str,  # one of `slots`
+) -> dict[str, list[str | None]]:  # language, in the order of `slots` → B sentences; None: no translation
+    "The captions and their translations"
+    expect(
+        language in self.slots,
+        f"captions in {language!r}",
+        f"one of {', '.join(self.slots)}",
+        "Wrap the method with that language, or search in another.",
+    )
+    found: dict[str, list[str | None]] = {target: [None] * len(captions) for target in self.slots}
+    for target in self.slots:
+        if target != language and self.translator.supports(language, target):
+            found[target] = translations(captions, self.translator, target, language, self.cache)
+    return found | {language: list(captions)}
 
-    def first_features(
-        self,
-        text_features: Tensor,  # [Q, 1 + G, E]
-    ) -> Tensor:  # [Q, E]
-        "Features that select candidates: those of the caption itself"
-        return self.inner.first_features(text_features[:, 0])
+# %% ../../../nbs/08_search/3_explain/50_consistent_queries.ipynb #9bbd3bc9
+@patch
+def encode_captions(
+    self: Consistent,
+    captions: Sequence[str],  # B sentences in one language
+    language: str,  # one of `slots`
+    **options,  # of the inner method, such as batch_size
+) -> Tensor:  # [B, 1 + G, E]: the caption, then its versions in the order of `slots`, NaN if there is none
+    "Features of captions and their translations"
+    own_features = self.inner.encode_captions(captions, language, **options)
+    features = own_features[:, None].repeat(1, 1 + len(self.slots), 1)
+    for k, (target, texts) in enumerate(self.versions(captions, language).items(), 1):
+        if target == language:
+            continue
+        features[:, k] = torch.nan
+        rows = [i for i, text in enumerate(texts) if text]
+        if rows:
+            translated = self.inner.encode_captions([texts[i] for i in rows], target, **options)
+            features[rows, k] = translated.to(features)
+    return features
+
+# %% ../../../nbs/08_search/3_explain/50_consistent_queries.ipynb #1fe0e7ef
+@patch
+def version_scores(
+    self: Consistent,
+    text_features: Tensor,  # [Q, 1 + G, E]
+    visuals: Mapping[str, Tensor],  # slice of what `encode_visuals` returned
+) -> Tensor:  # [Q, N, G], NaN where there is no version
+    "Scores of the inner method in each language"
+    shape = len(text_features), len(visuals["features"]), len(self.slots)
+    scores = text_features.new_full(shape, torch.nan)
+    for k in range(len(self.slots)):
+        features = text_features[:, 1 + k]
+        rows = ~features.isnan().any(-1)
+        if rows.any():
+            scores[rows, :, k] = self.inner.score(features[rows], visuals).to(scores)
+    return scores
+
+# %% ../../../nbs/08_search/3_explain/50_consistent_queries.ipynb #ac263411
+@patch
+def score(
+    self: Consistent,
+    text_features: Tensor,  # [Q, 1 + G, E]
+    visuals: Mapping[str, Tensor],  # slice of what `encode_visuals` returned
+) -> Tensor:  # [Q, N]
+    "Fused scores of all versions, computed for 256 captions at a time"
+    if not len(text_features):
+        return text_features.new_zeros(0, len(visuals["features"]))
+    parts = text_features.split(256)
+    return torch.cat([self.fuser.fuse(self.version_scores(part, visuals)) for part in parts])
+
+# %% ../../../nbs/08_search/3_explain/50_consistent_queries.ipynb #83d7e553
+@patch
+def first_features(
+    self: Consistent,
+    text_features: Tensor,  # [Q, 1 + G, E]
+) -> Tensor:  # [Q, E]
+    "Features that select candidates: those of the caption itself"
+    return self.inner.first_features(text_features[:, 0])
 
 # %% ../../../nbs/08_search/3_explain/50_consistent_queries.ipynb #9866fbfe
 def mean_recall(
@@ -160,7 +179,7 @@ def mean_recall(
     ranks = rank(lambda _, part: part["scores"].T, scores, visuals, positives, max(1, scores.shape[1]))
     return retrieval_figures(ranks)["mean_recall"]
 
-
+# %% ../../../nbs/08_search/3_explain/50_consistent_queries.ipynb #b7c7f613
 @torch.no_grad()
 def language_scores(
     method: Consistent,  # whose versions are scored
@@ -186,7 +205,7 @@ def language_scores(
                 queries.append((method.version_scores(features.cpu(), gallery.visuals), images))
     return queries
 
-
+# %% ../../../nbs/08_search/3_explain/50_consistent_queries.ipynb #ac8d69e0
 def fit_to(
     method: Consistent,  # its fuser is replaced by the fitted one
     corpus,  # of validation

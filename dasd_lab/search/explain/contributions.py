@@ -59,7 +59,7 @@ def _pattern(language: str) -> re.Pattern:
         rf"{known}|{cjk}|{kana}|{word}|(?:(?!{_LETTER})[^\s{_CJK}{_HIRAGANA}{_KATAKANA}])+", re.IGNORECASE
     )
 
-
+# %% ../../../nbs/08_search/3_explain/10_contributions.ipynb #b1e265aa
 def word_spans(
     text: str,  # a query or caption
     language: str = "",  # ISO 639; selects the lexicon for languages without spaces
@@ -77,7 +77,7 @@ class WordContribution:
     end: int  # after the last character
     contribution: float  # in units of the score
 
-
+# %% ../../../nbs/08_search/3_explain/10_contributions.ipynb #e42f7df1
 @dataclass(frozen=True)
 class WordContributions:
     "Contributions of the words of a query to its score with one image"
@@ -109,7 +109,7 @@ class WordContributions:
             f"score {self.score:.3f}, without words {self.base:.3f}, {algorithm}, not explained {self.delta:+.3f}</p>"
         )
 
-
+# %% ../../../nbs/08_search/3_explain/10_contributions.ipynb #c4139a4b
 def _word_html(word: WordContribution, strongest: float) -> str:
     "A word above its contribution, blue if it raises the score, orange if it lowers it"
     colour = "33,113,181" if word.contribution > 0 else "230,120,20"
@@ -121,7 +121,7 @@ def _word_html(word: WordContribution, strongest: float) -> str:
         f'<rt dir="ltr" style="font-size:.62em;opacity:.75">{word.contribution:+.3f}</rt></ruby>'
     )
 
-
+# %% ../../../nbs/08_search/3_explain/10_contributions.ipynb #eb0f66bb
 def _with_words(
     text: str, language: str, contributions: Sequence[float], score: float, base: float, algorithm: str
 ) -> WordContributions:
@@ -143,7 +143,7 @@ def without(
             characters[start:end] = " " * (end - start)
     return " ".join("".join(characters).split())
 
-
+# %% ../../../nbs/08_search/3_explain/10_contributions.ipynb #2019fdb7
 def leave_one_out(
     method: RetrievalMethod,  # any
     text: str,  # a sentence
@@ -189,7 +189,7 @@ def _token_path(method: RetrievalMethod, language: str) -> tuple[CaptionTokenize
 
     return method.tokenizer, method.token_vectors.embedding, method.tokens, encode
 
-
+# %% ../../../nbs/08_search/3_explain/10_contributions.ipynb #0818c8ea
 def shared_out(
     values: Sequence[float],  # one per subword token
     offsets: Sequence[tuple[int, int]],  # position of each token

@@ -87,7 +87,7 @@ def counted_weights(
     total = sum(weights[language] for language in versions)
     return {language: (weights[language] + rest) / total for language in present}
 
-
+# %% ../../../nbs/08_search/3_explain/60_rankings.ipynb #d6389f0b
 @torch.no_grad()
 def rankings(
     gallery: Gallery,  # its method encodes the query

@@ -43,7 +43,7 @@ def _opened(gallery: Gallery, picture, pixels=None) -> tuple[Image.Image, str]:
     shown = open_picture(gallery.thumbnails[picture] if pixels is None else pixels)
     return shown, gallery.descriptions[gallery.places[picture]]
 
-
+# %% ../../../nbs/08_search/3_explain/20_regions.ipynb #c560e447
 def _pixel_scorer(method: RetrievalMethod, query_vector: Tensor, description: str) -> Callable[[Tensor], Tensor]:
     "Function from pixels [n, 3, S, S] to scores [n] with a query"
 
@@ -54,7 +54,7 @@ def _pixel_scorer(method: RetrievalMethod, query_vector: Tensor, description: st
 
     return score
 
-
+# %% ../../../nbs/08_search/3_explain/20_regions.ipynb #9f41b25b
 def _occluded(score: Callable, pixels: Tensor, side: int, stride: int, batch_size: int) -> tuple[Tensor, Tensor]:
     "Score decrease [S, S], and the scores of the whole image and with each window covered"
     with extra("explain"):
@@ -75,7 +75,7 @@ def _occluded(score: Callable, pixels: Tensor, side: int, stride: int, batch_siz
     )
     return heat[0, 0], torch.cat(scores)
 
-
+# %% ../../../nbs/08_search/3_explain/20_regions.ipynb #58f73639
 @torch.no_grad()
 def explain_regions(
     gallery: Gallery,  # with the method
@@ -147,7 +147,7 @@ def can_attend(
         return False
     return all(hasattr(block, "attn") and hasattr(block, "ln_1") for block in visual.transformer.resblocks)
 
-
+# %% ../../../nbs/08_search/3_explain/20_regions.ipynb #d8efd2eb
 @torch.no_grad()
 def explain_attention(
     gallery: Gallery,  # with the method

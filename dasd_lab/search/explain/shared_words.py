@@ -16,6 +16,7 @@ from functools import lru_cache
 import numpy as np
 import pandas as pd
 import torch
+from fastcore.basics import patch
 from torch.nn.functional import normalize
 
 from ...base.contracts import RetrievalMethod, evaluating
@@ -70,7 +71,7 @@ class WordReading:
         "Words that are not in the vocabulary"
         return [word for word, id in zip(self.pieces, self.ids) if id is None]
 
-
+# %% ../../../nbs/08_search/3_explain/40_shared_words.ipynb #96c8c95d
 def read_word(
     text: str,  # as typed: a word, or several
     method: SMALR,  # with its vocabulary
@@ -93,14 +94,14 @@ def read_word(
     others = tuple(code for code in complete if code != chosen)
     return WordReading(text, chosen, language is None, others, words[chosen], ids[chosen])
 
-
+# %% ../../../nbs/08_search/3_explain/40_shared_words.ipynb #6b331190
 def _lowest_frequency(vocabulary: WordVocabulary, language: str, ids: tuple[int, ...]) -> float:
     "Relative frequency of the rarest of some words"
     counts = vocabulary.counts[language]
     first = vocabulary.first[language]
     return min(counts[id - first] for id in ids) / sum(counts)
 
-
+# %% ../../../nbs/08_search/3_explain/40_shared_words.ipynb #37bf2006
 def spelt_alike(
     piece: str,  # a word that is not in the vocabulary
     vocabulary: WordVocabulary,  # any
@@ -148,88 +149,98 @@ class SharedWords:
         )
         self.entry_ids = self.table[self.table.entry >= 0].groupby("entry").groups  # entry → ids
 
-    @property
-    def languages(self) -> tuple[str, ...]:
-        return self.vocabulary.languages
-
-    @property
-    def n_entries(self) -> int:
-        return self.method.words.latent.entries.num_embeddings if self.has_entries else 0
-
     def __repr__(self):
         words = f"{len(self.table):,} words of {', '.join(self.languages)}"
         if not self.has_entries:
             return f"{words}; one vector per word, no entries"
         return f"{words}; {int(self.tail.sum()):,} of them read {self.n_entries:,} shared entries"
 
-    def of_entry(
-        self,
-        entry: int,  # number of the entry
-    ) -> pd.DataFrame:  # language, word, count, own; by language, readers of the entry and frequent words first
-        "The words of one entry"
-        expect(
-            self.has_entries,
-            "the precomputed form, which has no entries",
-            "the trained method",
-            "Load the run that it was made from.",
-        )
-        expect(
-            entry in self.entry_ids,
-            f"the entry {entry}",
-            f"one of 0 to {self.n_entries - 1}",
-            "Take it from the column `entry`; −1 means that it was dropped.",
-        )
-        words = self.table.loc[self.entry_ids[entry]]
-        position = words.language.map({language: i for i, language in enumerate(self.languages)})
-        order = ["position", "own", "count"]
-        words = words.assign(position=position).sort_values(order, ascending=[True, True, False], kind="stable")
-        return words.drop(columns=["position", "entry"])
+# %% ../../../nbs/08_search/3_explain/40_shared_words.ipynb #2a4c0b0e
+@patch(as_prop=True)
+def languages(self: SharedWords) -> tuple[str, ...]:
+    return self.vocabulary.languages
 
-    def nearest(
-        self,
-        word: int,  # its id
-        k: int = 3,  # words per language
-        fewest: int = 1,  # minimum count of a word
-    ) -> pd.DataFrame:  # language, word, count, own, entry, cosine; the highest cosine first
-        "The words of every language with the nearest universal vectors"
-        expect(
-            2 <= word < len(self.vocabulary),
-            f"the id {word}",
-            f"2 to {len(self.vocabulary) - 1}",
-            "Take it from `read_word`.",
-        )
-        words = self.table.assign(cosine=(self.vectors @ self.vectors[word])[2:].numpy())
-        words = words[(words["count"] >= fewest) & (words.index != word)]
-        words = words.sort_values(["cosine", "count"], ascending=False, kind="stable")
-        return words.groupby("language", sort=False).head(k)
 
-    def curve(
-        self,
-        language: str,  # ISO 639
-    ) -> pd.DataFrame:  # one row per word, most frequent first: rank, word, count, covered (cumulative share of tokens)
-        "Frequencies of the words of a language"
-        expect(
-            language in self.languages,
-            f"the language {language!r}",
-            f"one of {', '.join(self.languages)}",
-            "Choose one of them.",
-        )
-        counts = np.asarray(self.vocabulary.counts[language])
-        return pd.DataFrame(
-            dict(
-                rank=np.arange(1, len(counts) + 1),
-                word=self.vocabulary.words[language],
-                count=counts,
-                covered=counts.cumsum() / counts.sum(),
-            )
-        )
+@patch(as_prop=True)
+def n_entries(self: SharedWords) -> int:
+    return self.method.words.latent.entries.num_embeddings if self.has_entries else 0
 
-    def cut(
-        self,
-        language: str,  # ISO 639
-    ) -> int:
-        "Number of words with vectors of their own: K, or all words of a small vocabulary"
-        return min(self.method.config.specific, len(self.vocabulary.words[language]))
+# %% ../../../nbs/08_search/3_explain/40_shared_words.ipynb #81d67980
+@patch
+def of_entry(
+    self: SharedWords,
+    entry: int,  # number of the entry
+) -> pd.DataFrame:  # language, word, count, own; by language, readers of the entry and frequent words first
+    "The words of one entry"
+    expect(
+        self.has_entries,
+        "the precomputed form, which has no entries",
+        "the trained method",
+        "Load the run that it was made from.",
+    )
+    expect(
+        entry in self.entry_ids,
+        f"the entry {entry}",
+        f"one of 0 to {self.n_entries - 1}",
+        "Take it from the column `entry`; −1 means that it was dropped.",
+    )
+    words = self.table.loc[self.entry_ids[entry]]
+    position = words.language.map({language: i for i, language in enumerate(self.languages)})
+    order = ["position", "own", "count"]
+    words = words.assign(position=position).sort_values(order, ascending=[True, True, False], kind="stable")
+    return words.drop(columns=["position", "entry"])
+
+# %% ../../../nbs/08_search/3_explain/40_shared_words.ipynb #96cf6a0e
+@patch
+def nearest(
+    self: SharedWords,
+    word: int,  # its id
+    k: int = 3,  # words per language
+    fewest: int = 1,  # minimum count of a word
+) -> pd.DataFrame:  # language, word, count, own, entry, cosine; the highest cosine first
+    "The words of every language with the nearest universal vectors"
+    expect(
+        2 <= word < len(self.vocabulary),
+        f"the id {word}",
+        f"2 to {len(self.vocabulary) - 1}",
+        "Take it from `read_word`.",
+    )
+    words = self.table.assign(cosine=(self.vectors @ self.vectors[word])[2:].numpy())
+    words = words[(words["count"] >= fewest) & (words.index != word)]
+    words = words.sort_values(["cosine", "count"], ascending=False, kind="stable")
+    return words.groupby("language", sort=False).head(k)
+
+# %% ../../../nbs/08_search/3_explain/40_shared_words.ipynb #5e48169d
+@patch
+def curve(
+    self: SharedWords,
+    language: str,  # ISO 639
+) -> pd.DataFrame:  # one row per word, most frequent first: rank, word, count, covered (cumulative share of tokens)
+    "Frequencies of the words of a language"
+    expect(
+        language in self.languages,
+        f"the language {language!r}",
+        f"one of {', '.join(self.languages)}",
+        "Choose one of them.",
+    )
+    counts = np.asarray(self.vocabulary.counts[language])
+    return pd.DataFrame(
+        dict(
+            rank=np.arange(1, len(counts) + 1),
+            word=self.vocabulary.words[language],
+            count=counts,
+            covered=counts.cumsum() / counts.sum(),
+        )
+    )
+
+# %% ../../../nbs/08_search/3_explain/40_shared_words.ipynb #49d171cd
+@patch
+def cut(
+    self: SharedWords,
+    language: str,  # ISO 639
+) -> int:
+    "Number of words with vectors of their own: K, or all words of a small vocabulary"
+    return min(self.method.config.specific, len(self.vocabulary.words[language]))
 
 # %% ../../../nbs/08_search/3_explain/40_shared_words.ipynb #794357cd
 def entries_by_languages(
@@ -262,7 +273,7 @@ def known_meanings(
                 meanings[id] = kind, key
     return meanings
 
-
+# %% ../../../nbs/08_search/3_explain/40_shared_words.ipynb #875629b7
 @lru_cache(maxsize=1 << 14)
 def english_of(
     word: str,  # of a vocabulary
@@ -289,7 +300,7 @@ def dictionary_pairs(
     names = dict(id_x="first", id_y="second", language_x="one", language_y="other")
     return pairs.rename(columns=names).reset_index(drop=True)
 
-
+# %% ../../../nbs/08_search/3_explain/40_shared_words.ipynb #03599092
 def shuffled_pairs(
     pairs: pd.DataFrame,  # from `dictionary_pairs`
     seed: int = 0,  # of the order
@@ -303,7 +314,7 @@ def shuffled_pairs(
         parts.append(mixed[mixed.key != mixed.second_key])
     return pd.concat(parts, ignore_index=True) if parts else pairs.assign(second_key="")
 
-
+# %% ../../../nbs/08_search/3_explain/40_shared_words.ipynb #99d1426c
 def pair_figures(
     words: SharedWords,  # any
     pairs: pd.DataFrame,  # first, second
@@ -325,7 +336,7 @@ def pair_figures(
         read_shared=same[read].mean().item(),
     )
 
-
+# %% ../../../nbs/08_search/3_explain/40_shared_words.ipynb #bc9b3841
 def dictionary_check(
     words: SharedWords,  # any
 ) -> pd.DataFrame:  # rows: ('all' or a language, 'dictionary' or 'shuffled'); columns: `pair_figures`

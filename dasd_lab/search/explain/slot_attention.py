@@ -89,7 +89,7 @@ def _columns(gallery: Gallery, picture, description: str | None) -> tuple[dict[s
     read = method.descriptions_for(columns["image_features"], [description or ""])[0] or UNDESCRIBED
     return {name: values.to(method.backbone.device) for name, values in columns.items()}, read
 
-
+# %% ../../../nbs/08_search/3_explain/30_slot_attention.ipynb #67c5ea78
 def _image_attention(method: LECCR, columns: dict[str, Tensor], trace: list) -> dict:
     "Fields of `SlotReading` about the image: attention of the last block over it, its regions, and the slots"
     direction = method.config.interaction.direction
@@ -119,7 +119,7 @@ def _tokens(method: LECCR, description: str) -> tuple[list[tuple[int, int]], int
     n_start = int(tokenizer.names[0] is not None)
     return tokenizer.tokenizer.encode(description, add_special_tokens=False).offsets[: end - n_start], n_start, end
 
-
+# %% ../../../nbs/08_search/3_explain/30_slot_attention.ipynb #1fb65e70
 def _text_attention(method: LECCR, description: str, n_views: int, trace: list) -> dict:
     "Fields of `SlotReading` about the description"
     offsets, n_start, end = _tokens(method, description)
@@ -185,7 +185,7 @@ class SlotMatches:
     def best(self) -> list[int]:  # N, index of the best slot
         return self.slots.argmax(1).tolist()
 
-
+# %% ../../../nbs/08_search/3_explain/30_slot_attention.ipynb #dc641916
 @torch.no_grad()
 def match_slots(
     gallery: Gallery,  # of a method with slots
@@ -243,7 +243,7 @@ class SlotWins:
         by_chance = (shares.loc[pairs.language_x].values * shares.loc[pairs.language_y].values).sum(1)
         return (float((pairs.slot_x == pairs.slot_y).mean()), float(by_chance.mean())) if len(pairs) else None
 
-
+# %% ../../../nbs/08_search/3_explain/30_slot_attention.ipynb #f48f3b4c
 def _fixed_slots(gallery: Gallery) -> LECCR:
     "The gallery's method; an error if its images have different numbers of views"
     method = with_slots(gallery.method)
@@ -255,7 +255,7 @@ def _fixed_slots(gallery: Gallery) -> LECCR:
     )
     return method
 
-
+# %% ../../../nbs/08_search/3_explain/30_slot_attention.ipynb #14db3a3e
 @torch.no_grad()
 def slot_wins(
     gallery: Gallery,  # of a method with slots
@@ -288,7 +288,7 @@ def slot_cosines(
     slots = normalize(gallery.visuals["slots"], dim=-1)
     return torch.einsum("nse,nte->st", slots, slots) / len(slots)
 
-
+# %% ../../../nbs/08_search/3_explain/30_slot_attention.ipynb #9ae2709d
 def content_words(
     captions: Sequence[Caption],  # in one language
     language: str,  # ISO 639
@@ -304,7 +304,7 @@ def content_words(
     limit = max(1, most * len(captions))
     return [word for word, count in by_frequency if count <= limit][:n]
 
-
+# %% ../../../nbs/08_search/3_explain/30_slot_attention.ipynb #8c287e09
 @torch.no_grad()
 def nearest_to_slots(
     gallery: Gallery,  # of a method with slots

@@ -45,7 +45,7 @@ class SheetRow:
         how = f", recognised ({query.confidence:.0%})" if query.recognised else ""
         return english_name(query.language) + how
 
-
+# %% ../../../nbs/08_search/1_gallery/30_contact_sheet.ipynb #8c790b7e
 def sheet_row(
     gallery: Gallery,  # to search
     text: str,  # the query
@@ -127,7 +127,7 @@ def _item(hit: Hit, row: SheetRow) -> str:
         f'title="{name}"><p dir="ltr"><b>{label}</b><span>{hit.score:.3f}</span></p></li>'
     )
 
-
+# %% ../../../nbs/08_search/1_gallery/30_contact_sheet.ipynb #dd26a0f4
 def _section(row: SheetRow) -> str:
     "HTML of one query"
     query = row.hits.query

@@ -47,7 +47,7 @@ class Hit:
     score: float  # of the method
     language: str = ""  # of a caption, if the hit is one
 
-
+# %% ../../../nbs/08_search/1_gallery/20_in_memory.ipynb #150a5330
 @dataclass(frozen=True)
 class Hits(Sequence):
     "Results of one search, best first"
@@ -102,7 +102,7 @@ def shortened(
     "A query for a heading, at most 200 characters long"
     return text if len(text) <= 200 else text[:200] + "…"
 
-
+# %% ../../../nbs/08_search/1_gallery/20_in_memory.ipynb #64686f3b
 def _heading(query: Query) -> str:
     "The query with its language"
     language = html.escape(query.language)
@@ -117,7 +117,7 @@ def _heading(query: Query) -> str:
         f"{language}, {origin}</bdi></div>"
     )
 
-
+# %% ../../../nbs/08_search/1_gallery/20_in_memory.ipynb #929d6ebd
 def _card(hit: Hit, thumbnails: Mapping[str, bytes]) -> str:
     "One hit: its thumbnail, or its text if it is a caption"
     name = html.escape(hit.id)
@@ -150,7 +150,7 @@ def unlike_images(
     sample = [id for id in ids[:: max(1, len(ids) // SAMPLE)][:SAMPLE] if id in gallery.thumbnails]
     return calibration.unlike_images([Image.open(io.BytesIO(gallery.thumbnails[id])) for id in sample])
 
-
+# %% ../../../nbs/08_search/1_gallery/20_in_memory.ipynb #3f578ddb
 def doubt_about(
     gallery: Any,  # see `unlike_images`, whose answer is kept in `are_unlike`
     query: Query,  # as it was read
@@ -204,10 +204,6 @@ class Gallery:
         self.visuals: dict[str, Tensor] = {}  # output of `encode_visuals`, first axis N
         self.skipped: list[tuple[str, str]] = []  # ids that could not be read, and errors
 
-    @property
-    def image_features(self) -> Tensor | None:
-        return self.columns.get("image_features")  # [N, E] from the frozen image tower
-
     def __len__(self) -> int:
         return len(self.ids)
 
@@ -218,37 +214,46 @@ class Gallery:
         size = f"{len(self):,} images, {len(self.captions):,} captions"
         return f"Gallery of {size}, method {self.method.name!r} ({', '.join(supported_languages(self.method))})"
 
-    def check_not_empty(self) -> None:
-        "Raise an error if there are no images"
-        expect(self.ids, "an empty gallery", "some images", "Add some first: gallery.add(pictures).")
-
-    def extend(
-        self,
-        ids: list[str],  # of the new images
-        columns: Mapping[str, Tensor],  # of `contracts.COLUMNS`, first axis: new images
-        thumbnails: Mapping[str, bytes] | None = None,  # id → WebP
-        captions: Sequence[Caption] = (),  # of the new images
-        descriptions: Sequence[str] = (),  # one per new image, or none
-        visuals: Mapping[str, Tensor] | None = None,  # output of `encode_visuals`; None: computed
-    ) -> "Gallery":
-        "Add encoded images without checks"
-        described = list(descriptions) or [""] * len(ids)
-        described = self.method.descriptions_for(columns.get("image_features"), described)
-        if visuals is None:
-            with torch.no_grad(), evaluating(self.method):
-                visuals = self.method.encode_visuals(self.method.visual_columns(None, described, columns))
-        # descriptions are tokenised anew, since they may change
-        stored = {name: values for name, values in columns.items() if not name.startswith("description_")}
-        self.visuals = _appended(self.visuals, visuals)
-        self.columns = _appended(self.columns, stored)
-        self.descriptions += described
-        self.places |= {id: len(self) + i for i, id in enumerate(ids)}
-        self.ids += ids
-        self.thumbnails |= thumbnails or {}
-        self.captions += captions
-        return self
+# %% ../../../nbs/08_search/1_gallery/20_in_memory.ipynb #e304540e
+@patch(as_prop=True)
+def image_features(self: Gallery) -> Tensor | None:
+    return self.columns.get("image_features")  # [N, E] from the frozen image tower
 
 
+@patch
+def check_not_empty(self: Gallery) -> None:
+    "Raise an error if there are no images"
+    expect(self.ids, "an empty gallery", "some images", "Add some first: gallery.add(pictures).")
+
+# %% ../../../nbs/08_search/1_gallery/20_in_memory.ipynb #2582005b
+@patch
+def extend(
+    self: Gallery,
+    ids: list[str],  # of the new images
+    columns: Mapping[str, Tensor],  # of `contracts.COLUMNS`, first axis: new images
+    thumbnails: Mapping[str, bytes] | None = None,  # id → WebP
+    captions: Sequence[Caption] = (),  # of the new images
+    descriptions: Sequence[str] = (),  # one per new image, or none
+    visuals: Mapping[str, Tensor] | None = None,  # output of `encode_visuals`; None: computed
+) -> "Gallery":
+    "Add encoded images without checks"
+    described = list(descriptions) or [""] * len(ids)
+    described = self.method.descriptions_for(columns.get("image_features"), described)
+    if visuals is None:
+        with torch.no_grad(), evaluating(self.method):
+            visuals = self.method.encode_visuals(self.method.visual_columns(None, described, columns))
+    # descriptions are tokenised anew, since they may change
+    stored = {name: values for name, values in columns.items() if not name.startswith("description_")}
+    self.visuals = _appended(self.visuals, visuals)
+    self.columns = _appended(self.columns, stored)
+    self.descriptions += described
+    self.places |= {id: len(self) + i for i, id in enumerate(ids)}
+    self.ids += ids
+    self.thumbnails |= thumbnails or {}
+    self.captions += captions
+    return self
+
+# %% ../../../nbs/08_search/1_gallery/20_in_memory.ipynb #1588eab4
 def _appended(rows: Mapping[str, Tensor], more: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: joined([rows[name], values]) if rows else values for name, values in more.items()}
 
@@ -288,7 +293,7 @@ def add(
         self.thumbnails.paint |= dict.fromkeys(thumbnails, thumbnail_image)
     return self
 
-
+# %% ../../../nbs/08_search/1_gallery/20_in_memory.ipynb #bdf8f568
 @patch
 def _check_new(self: Gallery, ids: list[str], captions: Sequence[Caption]) -> None:
     "Raise an error for ids that are taken, and for captions of unknown images"
@@ -315,7 +320,7 @@ def _given_descriptions(
     )
     return dict(zip(ids, descriptions))
 
-
+# %% ../../../nbs/08_search/1_gallery/20_in_memory.ipynb #ae3a709d
 def encoded(
     method: RetrievalMethod,  # any
     pictures: Sequence,  # images and clips as `open_visual` reads them
@@ -327,7 +332,7 @@ def encoded(
         visuals = method.encode_visuals({name: values.cpu() for name, values in columns.items()})
     return {name: values.cpu() for name, values in visuals.items()}
 
-
+# %% ../../../nbs/08_search/1_gallery/20_in_memory.ipynb #ddd542ff
 def described(
     method: RetrievalMethod,  # that may read descriptions
     images: Mapping[str, ReadVisual],  # id → image
@@ -342,7 +347,7 @@ def described(
         texts = {**texts, **dict(zip(missing, describe_batch(captioner, pixels)))}
     return {id: texts.get(id) or "" for id in images}
 
-
+# %% ../../../nbs/08_search/1_gallery/20_in_memory.ipynb #f561dc96
 @patch
 def add_split(
     self: Gallery,
@@ -377,7 +382,7 @@ def search(
     hits = hits_of([self.ids[i] for i in indices], scores, self.thumbnails, query)
     return replace(hits, doubt=doubt_about(self, query, vector, scores[0]))
 
-
+# %% ../../../nbs/08_search/1_gallery/20_in_memory.ipynb #1704d9dc
 @patch
 def best_places(
     self: Gallery,
@@ -395,7 +400,7 @@ def best_places(
     scores, order = scores.sort(descending=True, stable=True)
     return rows[order[:k]].tolist(), scores[:k].tolist()
 
-
+# %% ../../../nbs/08_search/1_gallery/20_in_memory.ipynb #8e82d052
 @patch
 def _best(self: Gallery, score: Callable, vector: Tensor, k: int) -> tuple[list[int], list[float]]:
     "The k images with the highest score"
@@ -421,7 +426,7 @@ def picture_visuals(
         warnings.warn(said + "Give description=…", stacklevel=3)
     return encoded(self.method, [open_visual(picture)], [description])
 
-
+# %% ../../../nbs/08_search/1_gallery/20_in_memory.ipynb #a932b5b0
 @patch
 def similar(
     self: Gallery,
@@ -452,7 +457,7 @@ def caption_features(
         features |= dict(zip(rows, encoded))
     return torch.stack([features[i] for i in range(len(captions))])
 
-
+# %% ../../../nbs/08_search/1_gallery/20_in_memory.ipynb #d07c209f
 @patch
 @torch.no_grad()
 def nearest_captions(

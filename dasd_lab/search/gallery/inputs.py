@@ -29,7 +29,7 @@ def is_clip(
     "Whether an input is the path of a video file, by its suffix"
     return isinstance(source, (str, Path)) and Path(source).suffix.lower() in CLIP_SUFFIXES
 
-
+# %% ../../../nbs/08_search/1_gallery/10_inputs.ipynb #9d4d3896
 def open_picture(
     source,  # a path, bytes, a PIL image, an array or tensor [H, W, 3], or a visual with `frames`
 ) -> Image.Image:  # RGB
@@ -42,7 +42,7 @@ def open_picture(
         source = source.detach().cpu().numpy()
     return read_picture(source)
 
-
+# %% ../../../nbs/08_search/1_gallery/10_inputs.ipynb #f8458ea2
 def open_visual(
     source,  # as for `open_picture`
 ) -> Image.Image | Visual:
@@ -65,14 +65,14 @@ def thumbnail(
     small.save(buffer, "WEBP", quality=80, method=1)
     return buffer.getvalue()
 
-
+# %% ../../../nbs/08_search/1_gallery/10_inputs.ipynb #e0e1be6e
 def data_address(
     webp: bytes,  # an image
 ) -> str:
     "An image as a data URL"
     return "data:image/webp;base64," + base64.b64encode(webp).decode()
 
-
+# %% ../../../nbs/08_search/1_gallery/10_inputs.ipynb #43fb1869
 class Thumbnails(dict):
     "id → WebP; thumbnails with a function in `paint` are made at first use"
 
@@ -149,7 +149,7 @@ def picture_sources(
     )
     return sources, ids
 
-
+# %% ../../../nbs/08_search/1_gallery/10_inputs.ipynb #66293a87
 def _files_of(path: Path) -> dict[str, Path]:
     "Names and paths of the images in a folder, or of one file"
     expect(
@@ -167,7 +167,7 @@ def _files_of(path: Path) -> dict[str, Path]:
     )
     return {path.name: path} if names is None else {name: path / name for name in names}
 
-
+# %% ../../../nbs/08_search/1_gallery/10_inputs.ipynb #e8aa4089
 def _names_of(sources: Sequence, gallery: Any) -> list[str]:
     "Ids of visuals, names of files, and free numbers for anything else"
     numbered = (f"picture-{i:05d}" for i in count(len(gallery) + 1))

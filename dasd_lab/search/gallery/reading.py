@@ -38,7 +38,7 @@ class ReadVisual(NamedTuple):
 
 LONGEST_SIDE = 1024  # pixels; larger images are decoded at a fraction of their size, which takes a third of the time
 
-
+# %% ../../../nbs/08_search/1_gallery/15_reading.ipynb #120728e4
 def _read_file(source: str | Path) -> tuple[Image.Image | Visual, dict]:
     path = os.path.abspath(source)
     expect(is_text(path), f"{escaped(path)}, a name that is not in UTF-8", "a file name in UTF-8", "Rename the file.")
@@ -53,7 +53,7 @@ def _read_file(source: str | Path) -> tuple[Image.Image | Visual, dict]:
         visual = read_picture(file, LONGEST_SIDE)
         return visual, facts | _upright_size(file, visual)
 
-
+# %% ../../../nbs/08_search/1_gallery/15_reading.ipynb #ee1250bb
 def _upright_size(file: BinaryIO, read: Image.Image) -> dict[str, int]:
     "Width and height of the image in a file, upright as it was read; it may have been scaled down"
     file.seek(0)
@@ -62,7 +62,7 @@ def _upright_size(file: BinaryIO, read: Image.Image) -> dict[str, int]:
     turned = (width > height) != (read.width > read.height)
     return dict(width=height, height=width) if turned else dict(width=width, height=height)
 
-
+# %% ../../../nbs/08_search/1_gallery/15_reading.ipynb #27566518
 def _read_object(source) -> tuple[Image.Image | Visual, dict]:
     visual = open_visual(source)
     content, shape = source, ""
@@ -83,7 +83,7 @@ def read_visual(
     about = dict(kind=kind, width=picture.width, height=picture.height, added=time.time())
     return ReadVisual(visual, about | facts, thumbnail(picture))
 
-
+# %% ../../../nbs/08_search/1_gallery/15_reading.ipynb #50e235dd
 def try_read_visual(
     source,  # as `open_visual` reads it
 ) -> ReadVisual | LabError:
@@ -132,7 +132,7 @@ class ReadAhead:
         finally:
             pool.shutdown(cancel_futures=True)
 
-
+# %% ../../../nbs/08_search/1_gallery/15_reading.ipynb #e2e8e440
 def readable(
     ids: Sequence[str],  # of a batch
     images: Sequence[ReadVisual | LabError],  # as they were read
@@ -145,7 +145,7 @@ def readable(
     good = {id: image for id, image in zip(ids, images) if id not in errors}
     return good, {escaped(id): error.given for id, error in errors.items()}
 
-
+# %% ../../../nbs/08_search/1_gallery/15_reading.ipynb #07654659
 def read_in_batches(
     gallery: Any,  # that gets the images; ids and reasons of those that cannot be read are in its `skipped`
     sources: Sequence,  # as `open_visual` reads them
@@ -164,7 +164,7 @@ def read_in_batches(
         first = f"see gallery.skipped; the first: {gallery.skipped[0][1]}"
         warnings.warn(f"{len(gallery.skipped)} of {len(ids)} images could not be read, {first}", stacklevel=3)
 
-
+# %% ../../../nbs/08_search/1_gallery/15_reading.ipynb #adb2edcd
 def image_bar(
     batches: ReadAhead,  # to iterate over
 ) -> Iterator[tuple[slice, list[ReadVisual | LabError]]]:

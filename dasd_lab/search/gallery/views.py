@@ -51,7 +51,7 @@ def view(
         visuals={name: values[rows] for name, values in gallery.visuals.items()} if method is None else None,
     )
 
-
+# %% ../../../nbs/08_search/1_gallery/40_views.ipynb #261f1eda
 def rank_of(
     gallery: Gallery,  # to search
     text: str,  # the query
@@ -81,7 +81,7 @@ def _folder(
     key = checksum([name, fingerprint(side), settings, *facts])[:16]
     return data_root() / "features" / f"{beginning}-{name}-{key}"
 
-
+# %% ../../../nbs/08_search/1_gallery/40_views.ipynb #48281b58
 def _kept_in(method: RetrievalMethod, corpus, split: str) -> Path | None:
     "The folder of a split's embeddings; None: the images cannot be identified without reading them"
     ids = list(corpus.visuals(split).ids)  # a corpus that is not here says so
@@ -91,7 +91,7 @@ def _kept_in(method: RetrievalMethod, corpus, split: str) -> Path | None:
     facts = corpus.name, split, stamp, ids, described, describer
     return _folder(f"{corpus.name}-{split}", method.visual_side, *facts) if stamp else None
 
-
+# %% ../../../nbs/08_search/1_gallery/40_views.ipynb #7b74c039
 def is_kept(
     method: RetrievalMethod,  # that searches the images; it need not be able to embed any
     corpus,  # a `corpora.catalog.Corpus`
@@ -101,7 +101,7 @@ def is_kept(
     folder = _kept_in(method, corpus, split)
     return bool(folder and folder.is_dir())
 
-
+# %% ../../../nbs/08_search/1_gallery/40_views.ipynb #afa50017
 def corpus_gallery(
     method: RetrievalMethod,  # that embeds and searches the images
     corpus,  # a `corpora.catalog.Corpus`

@@ -39,7 +39,7 @@ def _near_pairs(
             pairs += [(rows["id"][i], id) for id, c in nearest.items() if c >= cosine and id != rows["id"][i]]
     return pairs
 
-
+# %% ../../../nbs/08_search/2_on_disk/90_duplicates.ipynb #073e54b5
 def _group_numbers(ids: pd.Index, pairs: Sequence[tuple[str, str]]) -> np.ndarray:  # [n]
     "The connected component of each image"
     linked = ids.get_indexer([id for pair in pairs for id in pair]).reshape(-1, 2)
@@ -47,7 +47,7 @@ def _group_numbers(ids: pd.Index, pairs: Sequence[tuple[str, str]]) -> np.ndarra
     graph = coo_array((np.ones(len(a)), (a, b)), shape=(len(ids), len(ids)))
     return connected_components(graph, directed=False)[1]
 
-
+# %% ../../../nbs/08_search/2_on_disk/90_duplicates.ipynb #a7f9e04f
 def _cosines_to_first(gallery: StoredGallery, ids: Sequence[str]) -> np.ndarray:  # [n]
     "Cosines of the images of a group to the first with an embedding; 1 without one, as it is the same file as another"
     column = gallery.embedding_columns()["features"]
@@ -56,7 +56,7 @@ def _cosines_to_first(gallery: StoredGallery, ids: Sequence[str]) -> np.ndarray:
     first = next((vector for vector in vectors if not np.isnan(vector).any()), vectors[0])
     return np.nan_to_num(vectors @ first, nan=1.0)
 
-
+# %% ../../../nbs/08_search/2_on_disk/90_duplicates.ipynb #2e6eeea7
 def near_duplicates(
     gallery: StoredGallery,  # with embeddings of its method
     cosine: float = 0.97,  # from which two images count as near-duplicates
@@ -85,7 +85,7 @@ def near_duplicates(
     columns = ["group", "id", "cosine", "same_file"]
     return pd.concat(tables, ignore_index=True)[columns] if tables else pd.DataFrame(columns=columns)
 
-
+# %% ../../../nbs/08_search/2_on_disk/90_duplicates.ipynb #baf0d909
 def duplicates_page(
     gallery: StoredGallery,  # in which they were found
     duplicates: pd.DataFrame,  # from `near_duplicates`

@@ -76,7 +76,7 @@ def _halves(column: Column, given, n: int) -> np.ndarray:  # float16 [n, size]
     expect(finite, given, "finite numbers", "Check how they were computed.")
     return array.astype(np.float16)
 
-
+# %% ../../../nbs/08_search/2_on_disk/30_engine.ipynb #c3646efc
 def checked_rows(
     ids: Sequence[str],  # one per row
     values: Values,  # one value per row, [n, size] for vectors and numbers

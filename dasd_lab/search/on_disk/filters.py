@@ -86,7 +86,7 @@ class Condition:
     operator: Literal["in", "not in", ">=", "<="]
     values: tuple  # one, unless the operator is `in` or `not in`
 
-
+# %% ../../../nbs/08_search/2_on_disk/10_filters.ipynb #e77031cc
 def _one_of(column: Column, operator: str, given) -> Condition:
     "A condition that compares with one or several values"
     values = given if isinstance(given, (list, tuple, set, frozenset)) else [given]
@@ -99,7 +99,7 @@ def _one_of(column: Column, operator: str, given) -> Condition:
     )
     return Condition(column, operator, tuple(column.checked(v) for v in values))
 
-
+# %% ../../../nbs/08_search/2_on_disk/10_filters.ipynb #cb6897ff
 def _conditions(column: Column, given) -> list[Condition]:
     "The conditions on one column as they were written in a filter"
     if not isinstance(given, Mapping):
@@ -118,7 +118,7 @@ def _conditions(column: Column, given) -> list[Condition]:
     ends = {">=": given.get("from"), "<=": given.get("to")}
     return [Condition(column, operator, (column.checked(end),)) for operator, end in ends.items() if end is not None]
 
-
+# %% ../../../nbs/08_search/2_on_disk/10_filters.ipynb #fb491d43
 def read_filter(
     where: Mapping | None,  # column → condition; None: no filter
     columns: Mapping[str, Column],  # of the gallery, by name

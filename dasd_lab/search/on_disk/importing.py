@@ -59,7 +59,7 @@ class File(NamedTuple):
     path: str  # empty: an image without a file
     status: tuple[int, float | None] | None  # bytes and modification time; None: the file cannot be examined
 
-
+# %% ../../../nbs/08_search/2_on_disk/80_importing.ipynb #2eef638f
 def _is_missing(path: str) -> bool:
     "Whether a file does not exist; False if that cannot be determined"
     try:
@@ -68,7 +68,7 @@ def _is_missing(path: str) -> bool:
         return isinstance(e, (FileNotFoundError, NotADirectoryError))
     return False
 
-
+# %% ../../../nbs/08_search/2_on_disk/80_importing.ipynb #48f5154a
 def _is_same(imported: File, file: File) -> bool:
     "Whether a file is the one that was imported under its id"
     if not imported.path or imported.path == file.path:
@@ -82,7 +82,7 @@ def _imported_files(rows: Rows) -> dict[str, File]:
     status = zip(rows["bytes"], rows["modified"])
     return dict(zip(rows["id"], map(File, rows["source"], status)))
 
-
+# %% ../../../nbs/08_search/2_on_disk/80_importing.ipynb #6dff4403
 def _imported(gallery: StoredGallery, start: str, ids: Iterable[str]) -> dict[str, File]:
     "The images of the gallery from below a folder, and those with some ids from elsewhere"
     columns = [gallery.columns[name] for name in ("source", "bytes", "modified")]
@@ -91,7 +91,7 @@ def _imported(gallery: StoredGallery, start: str, ids: Iterable[str]) -> dict[st
         imported |= _imported_files(rows)
     return imported | _imported_files(gallery.engine.read([id for id in ids if id not in imported], columns))
 
-
+# %% ../../../nbs/08_search/2_on_disk/80_importing.ipynb #54b6da7f
 def _gone(start: str, files: Mapping[str, File], imported: Mapping[str, File]) -> list[str]:
     "Images from below a folder whose files no longer exist"
     there = {file.path for file in files.values() if file.status}
@@ -128,7 +128,7 @@ def _files_to_read(
             todo[id] = file
     return todo
 
-
+# %% ../../../nbs/08_search/2_on_disk/80_importing.ipynb #f7e8a61e
 def _read_files(gallery: StoredGallery, todo: Mapping[str, File], report: ImportReport, batches, facts, captioner):
     "Store batch by batch; yields the ids of images that cannot be read until a package is installed"
     ids = list(todo)
@@ -141,7 +141,7 @@ def _read_files(gallery: StoredGallery, todo: Mapping[str, File], report: Import
         report.added += len(good) - changed
         yield from (id for id, image in zip(ids[part], images) if isinstance(image, MissingPackage))
 
-
+# %% ../../../nbs/08_search/2_on_disk/80_importing.ipynb #95b26f69
 def _note_failures(gallery: StoredGallery, start: str, failed: Mapping[str, str], files: Mapping[str, File]) -> None:
     "Write down what an import could not read, instead of earlier failures below the folder"
     before = failures(gallery)

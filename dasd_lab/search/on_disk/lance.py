@@ -51,7 +51,7 @@ def _field(column: Column) -> pa.Field:
     kind = _ARROW[column.kind] if column.kind in FACTS else pa.list_(pa.float16(), column.size)
     return pa.field(column.name, kind, metadata={"kind": column.kind})
 
-
+# %% ../../../nbs/08_search/2_on_disk/50_lance.ipynb #048a75c9
 def _to_arrow(column: Column, values: list | np.ndarray | None, n: int) -> pa.Array:
     if values is None:
         return pa.nulls(n, _field(column).type)
@@ -59,7 +59,7 @@ def _to_arrow(column: Column, values: list | np.ndarray | None, n: int) -> pa.Ar
         return pa.array(values, _field(column).type)
     return pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), column.size)
 
-
+# %% ../../../nbs/08_search/2_on_disk/50_lance.ipynb #2182f535
 def _from_arrow(column: Column, values: pa.Array) -> list | np.ndarray:
     if column.kind in FACTS:
         return values.to_pylist()
@@ -151,7 +151,7 @@ def _complete(table: lance.LanceDataset, given: pa.Table, stored: pa.Table, plac
     columns = [given[n] if n in given.column_names else old[n] for n in table.schema.names]
     return pa.table(columns, schema=table.schema)
 
-
+# %% ../../../nbs/08_search/2_on_disk/50_lance.ipynb #5a98aede
 @patch
 def put(
     self: LanceEngine,
@@ -177,7 +177,7 @@ def put(
             table.insert(rows)
     return len(rows)
 
-
+# %% ../../../nbs/08_search/2_on_disk/50_lance.ipynb #470a360f
 @patch
 def remove(
     self: LanceEngine,
@@ -198,7 +198,7 @@ def lists_needed(
     "Number of lists for the same recall at any depth; the cube root was measured on a million images"
     return math.ceil(PROBES * max(1, depth / 10) ** (1 / 3))
 
-
+# %% ../../../nbs/08_search/2_on_disk/50_lance.ipynb #ee0273fa
 def _effort(table: lance.LanceDataset, sql: str | None, k: int) -> dict[str, object]:
     "How much of an index is searched for k results"
     rows = table.count_rows()
@@ -207,7 +207,7 @@ def _effort(table: lance.LanceDataset, sql: str | None, k: int) -> dict[str, obj
         return dict(use_index=False)
     return dict(minimum_nprobes=lists_needed(k * rows / matching), refine_factor=2)
 
-
+# %% ../../../nbs/08_search/2_on_disk/50_lance.ipynb #c8863fad
 @patch
 def nearest(
     self: LanceEngine,
@@ -230,7 +230,7 @@ def nearest(
             results.append(dict(zip(rows["id"].to_pylist(), (1 - rows["_distance"].to_numpy()).tolist())))
     return results
 
-
+# %% ../../../nbs/08_search/2_on_disk/50_lance.ipynb #4cb9fcd8
 @patch
 def read(
     self: LanceEngine,
@@ -243,7 +243,7 @@ def read(
         rows, place = _read(self.table, ids, [c.name for c in columns])
         return _as_rows(rows.take(pa.array([place[id] for id in ids if id in place], pa.int64())), columns)
 
-
+# %% ../../../nbs/08_search/2_on_disk/50_lance.ipynb #cffce3d3
 @patch
 def walk(
     self: LanceEngine,
@@ -259,7 +259,7 @@ def walk(
             if len(batch):
                 yield _as_rows(pa.Table.from_batches([batch]), columns)
 
-
+# %% ../../../nbs/08_search/2_on_disk/50_lance.ipynb #3d0f9ce5
 @patch
 def count(self: LanceEngine, where: Sequence[Condition] = ()) -> int:
     "Number of rows"
@@ -276,7 +276,7 @@ def _compact(self: LanceEngine) -> None:
     table.optimize.compact_files(target_rows_per_fragment=FRAGMENT)
     table.cleanup_old_versions(timedelta(minutes=5), delete_unverified=True)
 
-
+# %% ../../../nbs/08_search/2_on_disk/50_lance.ipynb #03649361
 @patch
 def tidy(self: LanceEngine) -> None:
     "Compact small files, index new rows, and make the indexes that the number of rows needs"
@@ -289,7 +289,7 @@ def tidy(self: LanceEngine) -> None:
             if field.name not in indexed and table.count_rows(f"`{field.name}` is not null") >= self.exact_below:
                 _make_index(self.table, field)
 
-
+# %% ../../../nbs/08_search/2_on_disk/50_lance.ipynb #4484937c
 def _make_index(table: lance.LanceDataset, field: pa.Field) -> None:
     "The first index of a column; numbers that are only stored have none"
     if not pa.types.is_fixed_size_list(field.type):

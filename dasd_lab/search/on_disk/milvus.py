@@ -36,7 +36,7 @@ def as_filter(
     "A filter as a Milvus expression"
     return as_expression(where, "f_{}", _quoted, "[{}]")
 
-
+# %% ../../../nbs/08_search/2_on_disk/60_milvus.ipynb #ee50900a
 def key_of(
     id: str,  # of an image
 ) -> str:  # 32 hexadecimal digits
@@ -111,7 +111,7 @@ def _collection(self: MilvusEngine, column: Column | None) -> str:
     "The collection of a column of vectors or numbers; None: that of the images"
     return self.name + (f"__{column.name}" if column else "")
 
-
+# %% ../../../nbs/08_search/2_on_disk/60_milvus.ipynb #cefd9036
 @patch
 def _open(self: MilvusEngine, column: Column | None) -> str:
     "The collection of a column, created if there is none"
@@ -129,13 +129,13 @@ def _open(self: MilvusEngine, column: Column | None) -> str:
     self._client.load_collection(name, replica_number=self._copies)
     return name
 
-
+# %% ../../../nbs/08_search/2_on_disk/60_milvus.ipynb #775ec0e2
 @patch
 def _others(self: MilvusEngine) -> list[str]:
     "The collections of vectors and numbers"
     return [c for c in self._client.list_collections() if c.startswith(f"{self.name}__")]
 
-
+# %% ../../../nbs/08_search/2_on_disk/60_milvus.ipynb #cc859259
 @patch
 def _query(
     self: MilvusEngine, collection: str, ids: Sequence[str], fields: Sequence[str]
@@ -148,7 +148,7 @@ def _query(
         found |= {row["id"]: row for row in rows}
     return found
 
-
+# %% ../../../nbs/08_search/2_on_disk/60_milvus.ipynb #0812385c
 def _vector(row: Mapping) -> np.ndarray:  # float16
     value = row["v"]
     raw = value[0] if isinstance(value, list) and isinstance(value[0], bytes) else value  # of a server
@@ -188,7 +188,7 @@ def put(
         self._write(self.name, [row | dict(v=np.ones(2)) for row in rows])
     return len(rows)
 
-
+# %% ../../../nbs/08_search/2_on_disk/60_milvus.ipynb #71d9e7b0
 @patch
 def _write(self: MilvusEngine, collection: str, rows: list[dict]) -> None:
     for part in chunked(rows, MOST_IDS):
@@ -201,7 +201,7 @@ def _delete(self: MilvusEngine, collection: str, ids: Sequence[str]) -> None:
     for part in chunked(ids, MOST_IDS):
         self._client.delete(collection, ids=[key_of(id) for id in part], timeout=self._timeout)
 
-
+# %% ../../../nbs/08_search/2_on_disk/60_milvus.ipynb #535937ae
 @patch
 def remove(
     self: MilvusEngine,
@@ -234,7 +234,7 @@ def nearest(
         answers = self._client.search(name, data=asked, limit=k, **options)
     return [{hit["entity"]["id"]: hit["distance"] for hit in hits} for hits in answers]
 
-
+# %% ../../../nbs/08_search/2_on_disk/60_milvus.ipynb #c4e746a6
 @patch
 def read(
     self: MilvusEngine,
@@ -253,7 +253,7 @@ def read(
                 rows[column.name] = self._vectors(column, rows["id"])
     return rows
 
-
+# %% ../../../nbs/08_search/2_on_disk/60_milvus.ipynb #1b64926d
 @patch
 def _vectors(self: MilvusEngine, column: Column, ids: Sequence[str]) -> np.ndarray:  # [n, size], NaN: unknown
     "Vectors or numbers of some images"
@@ -263,7 +263,7 @@ def _vectors(self: MilvusEngine, column: Column, ids: Sequence[str]) -> np.ndarr
     found = [_vector(stored[id]) if id in stored else unknown for id in ids]
     return np.array(found, np.float16).reshape(-1, column.size)
 
-
+# %% ../../../nbs/08_search/2_on_disk/60_milvus.ipynb #28c0d5d9
 @patch
 def walk(
     self: MilvusEngine,
@@ -279,7 +279,7 @@ def walk(
             yield self.read([row["id"] for row in page], columns)
         pages.close()
 
-
+# %% ../../../nbs/08_search/2_on_disk/60_milvus.ipynb #3dff2e40
 @patch
 def count(self: MilvusEngine, where: Sequence[Condition] = ()) -> int:
     "Number of rows"

@@ -26,13 +26,13 @@ def is_gallery(
     "Whether a folder holds a gallery"
     return (Path(folder) / "gallery.json").is_file()
 
-
+# %% ../../../nbs/08_search/2_on_disk/05_places.ipynb #76d56e3b
 def gallery_names() -> list[str]:
     "Names of the galleries in `gallery_parents`"
     folders = [folder for parent in gallery_parents() for folder in parent.glob("*") if is_gallery(folder)]
     return sorted({folder.name for folder in folders})
 
-
+# %% ../../../nbs/08_search/2_on_disk/05_places.ipynb #bb6357b8
 def gallery_folder(
     name_or_path: str | Path,  # name in a folder `galleries`, or a folder
 ) -> Path:
@@ -49,7 +49,7 @@ def gallery_folder(
         "a folder that `dasd-lab gallery import` created, or the name of one in `galleries`",
     )
 
-
+# %% ../../../nbs/08_search/2_on_disk/05_places.ipynb #35872b7d
 class _Embedding(TypedDict):
     "An embedding of images"
 
@@ -59,7 +59,7 @@ class _Embedding(TypedDict):
     more: dict[str, list]  # further tensors: shape and type of each
     descriptions: bool  # whether the method reads them
 
-
+# %% ../../../nbs/08_search/2_on_disk/05_places.ipynb #b2c1c22a
 class GalleryContent(TypedDict):
     "The file gallery.json of a gallery on disk"
 
@@ -71,7 +71,7 @@ class GalleryContent(TypedDict):
     uri: NotRequired[str]
     name: NotRequired[str]
 
-
+# %% ../../../nbs/08_search/2_on_disk/05_places.ipynb #b92644f3
 def read_record(
     file: Path,  # gallery.json
 ) -> dict:  # see `GalleryContent`
@@ -85,7 +85,7 @@ def read_record(
     )
     return content
 
-
+# %% ../../../nbs/08_search/2_on_disk/05_places.ipynb #ee47f1c6
 def gallery_run(
     folder: str | Path,  # of a gallery on disk, which need not exist
 ) -> str:
@@ -95,7 +95,7 @@ def gallery_run(
     embeddings = read_record(Path(folder) / "gallery.json")["ways"].values()
     return next((embedding["run"] for embedding in embeddings if embedding["run"]), "")
 
-
+# %% ../../../nbs/08_search/2_on_disk/05_places.ipynb #4c2c8313
 def _last_change(folder: Path) -> float | None:  # 0: its record cannot be read; None: no import has stored images
     "When images were last added to a gallery, in seconds"
     try:
@@ -105,7 +105,7 @@ def _last_change(folder: Path) -> float | None:  # 0: its record cannot be read;
         return 0.0
     return max(file.stat().st_mtime for name in ("gallery.json", "thumbnails/*") for file in folder.glob(name))
 
-
+# %% ../../../nbs/08_search/2_on_disk/05_places.ipynb #fef2b325
 def own_galleries() -> list[Path]:
     "Galleries on disk in `gallery_parents`, the most recent first, those that cannot be read last"
     records = [record for parent in gallery_parents() for record in parent.glob("*/gallery.json")]

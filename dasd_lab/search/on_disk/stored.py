@@ -47,7 +47,7 @@ def _content(path: Path, stamp: int) -> dict:
     "The content of a record as it was at some time"
     return read_record(path)
 
-
+# %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #4060d1ab
 class GalleryRecord:
     "The file `gallery.json` of a gallery"
 
@@ -114,7 +114,7 @@ def new_engine(
 
     return MilvusEngine(uri, name, os.environ.get(TOKEN_VARIABLE, ""))
 
-
+# %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #92e6d527
 def embedding_name(
     method: RetrievalMethod,  # any
 ) -> str:  # 12 hexadecimal digits
@@ -172,53 +172,8 @@ class StoredGallery:
             with self.record.changing() as changed:
                 changed["columns"] |= columns
 
-    def _check_columns(self, columns: Mapping[str, str]) -> None:
-        "Refuse columns that cannot be facts, and those that the gallery has with another kind"
-        reserved = {"id", *_NAMES}
-        rule = f"one of the kinds {', '.join(FACTS)}, and none of the names {', '.join(sorted(reserved))}"
-        known = self.record.content["columns"] if self.record.exists() else {}
-        for name, kind in columns.items():
-            expect(
-                Column(name, kind).kind in FACTS and name not in reserved,
-                f"a column {name!r} of kind {kind}",
-                rule,
-                "Rename the column.",
-            )
-            expect(
-                known.get(name, kind) == kind,
-                f"{name} as {kind}",
-                f"{known.get(name)}, its kind in this gallery",
-                "Choose another name.",
-            )
-
-    @property
-    def embeddings(self) -> dict[str, dict]:
-        "Embeddings of the images: name → method, width, and further tensors"
-        return self.record.content["ways"]
-
-    @property
-    def columns(self) -> dict[str, Column]:
-        "The facts of images, which filters can use"
-        own = [Column(name, kind) for name, kind in self.record.content["columns"].items()]
-        return {column.name: column for column in (*BUILT_IN, *own)}
-
-    @property
-    def changeable(self) -> list[str]:
-        "Columns that `change` accepts"
-        return [*self.record.content["columns"], "description"]
-
-    @property
-    def reads_descriptions(self) -> bool:
-        "Whether the method reads descriptions of images"
-        return "description_ids" in self.method.read_columns
-
     def __len__(self) -> int:
         return self.engine.count()
-
-    @property
-    def ids(self) -> Iterator[str]:
-        "Ids of all images, in any order"
-        return (id for rows in self.engine.walk([]) for id in rows["id"])
 
     def __contains__(self, id: str) -> bool:
         return isinstance(id, str) and bool(self.engine.read([id], [])["id"])
@@ -228,13 +183,69 @@ class StoredGallery:
         about = f"method {self.method.name!r} ({languages}), {len(self.embeddings)} embeddings"
         return f"StoredGallery of {len(self):,} images in {self.folder}, {about}"
 
-    def tidy(self) -> None:
-        "Index new images: immediate for small galleries, minutes for a million; imports and `embed` end with it"
-        self.engine.tidy()
+# %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #b2971dc2
+@patch
+def _check_columns(self: StoredGallery, columns: Mapping[str, str]) -> None:
+    "Refuse columns that cannot be facts, and those that the gallery has with another kind"
+    reserved = {"id", *_NAMES}
+    rule = f"one of the kinds {', '.join(FACTS)}, and none of the names {', '.join(sorted(reserved))}"
+    known = self.record.content["columns"] if self.record.exists() else {}
+    for name, kind in columns.items():
+        expect(
+            Column(name, kind).kind in FACTS and name not in reserved,
+            f"a column {name!r} of kind {kind}",
+            rule,
+            "Rename the column.",
+        )
+        expect(
+            known.get(name, kind) == kind,
+            f"{name} as {kind}",
+            f"{known.get(name)}, its kind in this gallery",
+            "Choose another name.",
+        )
 
-    def close(self) -> None:
-        "Close all files"
-        self.engine.close()
+# %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #bb0c3f66
+@patch(as_prop=True)
+def embeddings(self: StoredGallery) -> dict[str, dict]:
+    "Embeddings of the images: name → method, width, and further tensors"
+    return self.record.content["ways"]
+
+
+@patch(as_prop=True)
+def columns(self: StoredGallery) -> dict[str, Column]:
+    "The facts of images, which filters can use"
+    own = [Column(name, kind) for name, kind in self.record.content["columns"].items()]
+    return {column.name: column for column in (*BUILT_IN, *own)}
+
+# %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #11387126
+@patch(as_prop=True)
+def changeable(self: StoredGallery) -> list[str]:
+    "Columns that `change` accepts"
+    return [*self.record.content["columns"], "description"]
+
+
+@patch(as_prop=True)
+def reads_descriptions(self: StoredGallery) -> bool:
+    "Whether the method reads descriptions of images"
+    return "description_ids" in self.method.read_columns
+
+# %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #6f771ee0
+@patch(as_prop=True)
+def ids(self: StoredGallery) -> Iterator[str]:
+    "Ids of all images, in any order"
+    return (id for rows in self.engine.walk([]) for id in rows["id"])
+
+
+@patch
+def tidy(self: StoredGallery) -> None:
+    "Index new images: immediate for small galleries, minutes for a million; imports and `embed` end with it"
+    self.engine.tidy()
+
+# %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #903d8698
+@patch
+def close(self: StoredGallery) -> None:
+    "Close all files"
+    self.engine.close()
 
 # %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #c448187e
 @patch
@@ -248,7 +259,7 @@ def embedding_columns(
     more = {n: Column(f"{n}_{name}", "numbers", int(np.prod(shape))) for n, (shape, _) in about["more"].items()}
     return dict(features=Column(f"vector_{name}", "vector", about["width"])) | more
 
-
+# %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #af1f04ab
 @patch
 def put(
     self: StoredGallery,
@@ -269,7 +280,7 @@ def put(
         self.thumbnails.put(thumbnails)
     return self.engine.put(list(ids), values, insert)
 
-
+# %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #c33e3771
 @patch
 def _column(self: StoredGallery, name: str) -> Column:
     "A fact by its name"
@@ -281,7 +292,7 @@ def _column(self: StoredGallery, name: str) -> Column:
     )
     return self.columns[name]
 
-
+# %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #aef9a40c
 @patch
 def _note_embedding(self: StoredGallery, visuals: Mapping[str, Tensor]) -> None:
     "Record this method's embedding, or check that its tensors have the same shapes as before"
@@ -301,7 +312,7 @@ def _note_embedding(self: StoredGallery, visuals: Mapping[str, Tensor]) -> None:
         "A stored gallery needs the same shape for every image; use a Gallery in memory.",
     )
 
-
+# %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #3c6f3a9f
 @patch
 def visuals(
     self: StoredGallery,
@@ -319,7 +330,7 @@ def visuals(
         found[name] = numbers.reshape(len(numbers), *shape).to(getattr(torch, kind))
     return found
 
-
+# %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #9e569515
 @patch
 def _forget(self: StoredGallery, ids: Sequence[str], embeddings: Iterable[str]) -> None:
     "Make some embeddings of images unknown"
@@ -357,7 +368,7 @@ def store(
     self.put(ids, visuals, {name: [row.get(name) for row in rows] for name in names}, thumbnails)
     return len(old)
 
-
+# %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #7e844eef
 @patch
 def add(
     self: StoredGallery,
@@ -385,7 +396,7 @@ def add(
         self.store(good, own, {id: texts[id] for id in good}, captioner, thumbnail_image)
     return self
 
-
+# %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #73e4e57a
 @patch
 def _check_added(self: StoredGallery, ids: Sequence[str], values: Mapping[str, Sequence], replace: bool) -> None:
     "Refuse ids that are there, and values that are not one per image or of an unknown column"
@@ -432,7 +443,7 @@ def search(
     best = hits[0].score if hits and not skip and picture is None else None
     return replace(hits, doubt=doubt_about(self, query, vector, best))
 
-
+# %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #9cc82189
 @patch
 def _score(self: StoredGallery, captions: Tensor, image: Tensor | None, share: float) -> Score:
     "The method's own score of images for a caption, mixed with the cosine to an image if there is one"
@@ -443,7 +454,7 @@ def _score(self: StoredGallery, captions: Tensor, image: Tensor | None, share: f
 
     return score
 
-
+# %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #1e0b0c7d
 @patch
 def similar(
     self: StoredGallery,
@@ -458,7 +469,7 @@ def similar(
     found = self.best(self.picture_features(picture, description), k, skip, where)
     return hits_of(found, found.values(), self.thumbnails, skip=skip)
 
-
+# %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #26f5bae6
 @patch
 def picture_features(
     self: StoredGallery,
@@ -477,7 +488,7 @@ def picture_features(
     )
     return found
 
-
+# %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #74f06d1a
 @patch
 def check_embedded(self: StoredGallery) -> None:
     "Refuse a search if no image has an embedding of this method"
@@ -496,7 +507,7 @@ def check_embedded(self: StoredGallery) -> None:
             f"Run, for a frozen model with its --backbone: {command}. In Python, call gallery.embed().",
         )
 
-
+# %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #8f1d59e7
 @patch
 def best(
     self: StoredGallery,
@@ -526,7 +537,7 @@ def best(
     ranked = [*sorted(head, key=head.__getitem__, reverse=True), *ids[self.head :]]
     return self._scored(ranked[skip : skip + k], score)
 
-
+# %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #79764d81
 @patch
 @torch.no_grad()
 def _scored(self: StoredGallery, ids: Sequence[str], score: Score) -> dict[str, float]:
@@ -547,7 +558,7 @@ def facts(
 
     return pd.DataFrame(self.engine.read(list(ids), list(self.columns.values()))).set_index("id")
 
-
+# %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #ab9de96c
 @patch
 def set_facts(
     self: StoredGallery,
@@ -558,7 +569,7 @@ def set_facts(
     ids = self.engine.read(list(dict.fromkeys(ids)), [])["id"]
     return self.engine.put(ids, {self._column(n): [v] * len(ids) for n, v in facts.items()}, insert=False)
 
-
+# %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #6883212f
 @patch
 def change(
     self: StoredGallery,
@@ -575,13 +586,13 @@ def change(
         self._encode_descriptions(ids)
     return n
 
-
+# %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #3dfea626
 @patch
 def update(self: StoredGallery, ids: str | Sequence[str], **facts) -> int:
     "`change` with facts as keyword arguments: `gallery.update(id, year=1984)`"
     return self.change(ids, facts)
 
-
+# %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #e5dab22a
 @patch
 def _encode_descriptions(self: StoredGallery, ids: Sequence[str]) -> None:
     "Encode images again whose description has changed; images without a file keep their embedding"
@@ -592,7 +603,7 @@ def _encode_descriptions(self: StoredGallery, ids: Sequence[str]) -> None:
         self.skipped = []
         self._embed(todo)
 
-
+# %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #50ff0ac4
 @patch
 def delete(
     self: StoredGallery,
@@ -603,7 +614,7 @@ def delete(
     self.thumbnails.remove(ids)  # first: a thumbnail without a row could not be removed any more
     return self.engine.remove(ids)
 
-
+# %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #601bd71d
 @patch
 def count(
     self: StoredGallery,
@@ -626,7 +637,7 @@ def embed(
     self.tidy()
     return n
 
-
+# %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #1820197e
 @patch
 def _without_embedding(self: StoredGallery) -> list[tuple[str, str, str | None]]:  # id, file, description
     "Images that have no embedding of this method"
@@ -639,7 +650,7 @@ def _without_embedding(self: StoredGallery) -> list[tuple[str, str, str | None]]
         missing += [every[i] for i in np.flatnonzero(unknown)]
     return missing
 
-
+# %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #e83b9e87
 @patch
 def _embed(
     self: StoredGallery,
