@@ -132,7 +132,7 @@ def test_a_full_disk_while_a_gallery_is_written(gallery, tmp_path, monkeypatch, 
             lambda: gallery.change(["red-00.png"], dict(shade=7)),
             lambda: gallery.engine.remove(["red-00.png"]),
         ):
-            with pytest.raises(LabError, match="could not be written") as e:
+            with pytest.raises(LabError, match="cannot be used") as e:
                 change()
             assert "Free some space" in e.value.next_step
         ask = TestClient(gallery_app(gallery, ServiceSettings(may_write=True)), base_url="http://localhost")

@@ -10,6 +10,7 @@ __all__ = ['PRESET_FOLDER', 'KEYS', 'checked', 'settings', 'opening', 'json_line
 import dataclasses
 import functools
 import json
+import re
 import types
 import typing
 from collections.abc import Iterator
@@ -105,7 +106,8 @@ def opening(
     except LabError:
         raise
     except Exception as e:
-        raise LabError(f"{place} cannot be used ({type(e).__name__}: {str(e)[:200]})", expected, next_step) from e
+        reason = re.split(r"\. |\n", str(e))[0]  # libraries go on with advice of their own
+        raise LabError(f"{place} cannot be used ({type(e).__name__}: {reason[:200]})", expected, next_step) from e
 
 # %% ../../nbs/00_base/10_presets.ipynb #fdd51f62
 def json_line(

@@ -76,7 +76,7 @@ def bag_of_words(
     position = torch.arange(ids.shape[1], device=ids.device)
     mask = ((position > 0) & (position < end_index[:, None])).float()
     total = F.embedding_bag(ids, text.embedding.weight, mode="sum", per_sample_weights=mask)
-    return text.head(total / mask.sum(1, keepdim=True).clamp(min=1))
+    return text.head(text.norm(total / mask.sum(1, keepdim=True).clamp(min=1)))
 
 # %% ../../nbs/06_training/2_recipes/10_source_model.ipynb #66b28fa8
 def shifted(
