@@ -73,6 +73,8 @@ def _encode(
 
 # %% ../../nbs/11_commands/55_features.ipynb #0f81893b
 _SEVERAL = Parameter(consume_multiple=True)  # after one option
+_Files = Annotated[list[ExistingFile], _SEVERAL]
+_Folders = Annotated[list[str | Path], _SEVERAL]
 
 
 @command
@@ -91,14 +93,10 @@ def encode_features(
     shard_rows: PositiveInt = 8192,  # rows per shard; an interruption loses the work on one shard
     batch_size: PositiveInt | None = None,  # rows encoded at a time (default: 256; of images 16 on a CPU)
     workers: NonNegativeInt = 0,  # processes that read images ahead, per encoding process
-    leave_out: Annotated[
-        list[ExistingFile], _SEVERAL
-    ] = (),  # ids of unreadable images, first on each line; training skips these images
+    leave_out: _Files = (),  # ids of unreadable images, first on each line; training skips these images
     rank: NonNegativeInt | None = None,  # number of this process (default: $RANK, or 0)
     world_size: PositiveInt | None = None,  # number of processes (default: $WORLD_SIZE, or 1)
-    merge: Annotated[
-        list[str | Path], _SEVERAL
-    ] = (),  # only merge the shards of these folders into --out (default: into the first)
+    merge: _Folders = (),  # only merge the shards of these folders into --out (default: into the first)
     check: Folder | None = None,  # only verify all checksums of this store
 ) -> None:
     """Encode a corpus with the frozen towers into a feature store; resumes when rerun
