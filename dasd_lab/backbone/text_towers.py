@@ -44,6 +44,7 @@ def register_small_images() -> None:
         tower.pretrained_cfg = tower.default_cfg = dict(input_size=(3, 64, 64), pool_size=(4, 4))
         return tower
 
+    residual_small_images.__module__ = "timm.models.byobnet"  # timm adds its name to the `__all__` of its module
     register_model(residual_small_images)
 
 # %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #ad120e4a
