@@ -106,7 +106,7 @@ def opening(
     except LabError:
         raise
     except Exception as e:
-        reason = re.split(r"\. |\n", str(e))[0]  # libraries go on with advice of their own
+        reason = re.split(r"\. (?=[A-Z])", " ".join(str(e).split()))[0]  # libraries go on with advice of their own
         raise LabError(f"{place} cannot be used ({type(e).__name__}: {reason[:200]})", expected, next_step) from e
 
 # %% ../../nbs/00_base/10_presets.ipynb #fdd51f62
