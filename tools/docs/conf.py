@@ -59,6 +59,7 @@ html_static_path = [
 html_css_files = ["panels.css", "styles.css"]
 html_js_files = [("site.js", dict(defer="defer"))]
 html_show_sourcelink = False
+html_show_search_summary = False  # the search would fetch each page it found, which a browser refuses from disk
 mathjax_path = "tex-svg-full.js"
 html_static_path += map(str, ROOT.glob("node_modules/mathjax/es5/tex-svg-full.js"))
 

@@ -279,7 +279,6 @@ def add(
     texts = _given_descriptions(names, captions, descriptions)
     skip = isinstance(pictures, (str, Path)) and len(sources) > 1 if skip_bad is None else skip_bad
     columns, thumbnails = {}, {}
-    self.skipped = []
     for good in read_in_batches(self, sources, names, skip, batch_size, progress):
         texts |= described(self.method, good, texts, captioner)
         batch = self.method.visual_columns([image.visual for image in good.values()])

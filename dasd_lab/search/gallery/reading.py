@@ -155,14 +155,16 @@ def read_in_batches(
     progress: Callable[[Iterable], Iterable] = iter,  # such as tqdm
 ) -> Iterator[dict[str, ReadVisual]]:  # id → image, of a batch
     "Read images batch by batch, and warn of those that cannot be read"
+    before = len(gallery.skipped)
     for part, images in progress(ReadAhead(sources, batch_size)):
         good, bad = readable(ids[part], images, skip_bad)
         gallery.skipped += bad.items()
         if good:
             yield good
-    if gallery.skipped:
-        first = f"see gallery.skipped; the first: {gallery.skipped[0][1]}"
-        warnings.warn(f"{len(gallery.skipped)} of {len(ids)} images could not be read, {first}", stacklevel=3)
+    skipped = gallery.skipped[before:]
+    if skipped:
+        first = f"see gallery.skipped; the first: {skipped[0][1]}"
+        warnings.warn(f"{len(skipped)} of {len(ids)} images could not be read, {first}", stacklevel=3)
 
 # %% ../../../nbs/08_search/1_gallery/15_reading.ipynb #adb2edcd
 def image_bar(
