@@ -10,9 +10,9 @@ import io
 import threading
 from contextlib import nullcontext
 
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
-from ..base.foundation import expect
+from ..base.foundation import LabError, expect
 from ..base.presets import opening
 from ..corpora.visuals import read_picture
 
@@ -23,15 +23,21 @@ LARGE = 12_000_000  # pixels; larger images are decoded one at a time, as fifty 
 _large_image = threading.Lock()
 
 
+def _image_file(sent: bytes, wanted: tuple[str, str]) -> Image.Image:
+    try:
+        return Image.open(io.BytesIO(sent), formats=FORMATS)
+    except UnidentifiedImageError:
+        raise LabError("the file is not an image", *wanted) from None
+
+
 def uploaded_picture(
     sent: bytes,  # a file
     most_pixels: int = 50_000_000,  # larger images are refused before they are decoded
     longest: int = 2048,  # pixels of the longer side; larger images are scaled down
 ) -> Image.Image:  # RGB
     "Decode an untrusted image"
-    formats = ", ".join(FORMATS)
-    opened = opening("the file", f"an image: {formats}", "Send another file.")
-    with opened, Image.open(io.BytesIO(sent), formats=FORMATS) as head:
+    wanted = f"an image: {', '.join(FORMATS)}", "Send another file."
+    with opening("the file", *wanted), _image_file(sent, wanted) as head:
         n_pixels = head.width * head.height
         expect(
             n_pixels <= most_pixels,
