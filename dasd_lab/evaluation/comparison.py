@@ -174,10 +174,6 @@ ABSENT = "–"
 CIRCUMSTANCES = ("corpus", "corpus_checksum", "versions", "vocab_size", "backbone", "seed")
 
 
-def _same(a, b) -> bool:
-    "Whether two settings are equal; 1 and 1.0 are, 1 and True are not"
-    return a == b and isinstance(a, bool) == isinstance(b, bool)
-
 # %% ../../nbs/07_evaluation/50_comparison.ipynb #429d0b25
 def _setting_text(value) -> str:
     if isinstance(value, tuple):
