@@ -7,11 +7,15 @@ import time
 from pathlib import Path
 
 import pytest
+from colours import Named
+from PIL import Image
 from squares import SOURCE, TINY, Squares
 from test_processes import PROCESSES
 
 from dasd_lab.base.presets import vary
 from dasd_lab.base.storage import whole_folder
+from dasd_lab.search.on_disk.importing import import_folder
+from dasd_lab.search.on_disk.stored import StoredGallery
 
 KILLS = int(os.environ.get("SOAK", "1"))
 
@@ -37,6 +41,31 @@ def publish(run: Path, folder: Path, began: Path) -> None:
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def import_all(pictures: Path, gallery: Path) -> None:
+    import_folder(StoredGallery(gallery, Named()), pictures)
+
+
+def test_an_import_that_is_killed_again_and_again_ends_as_one_that_is_not(tmp_path):
+    pictures = tmp_path / "pictures"
+    pictures.mkdir()
+    n = 96 * (KILLS + 1)
+    for i in range(n):
+        Image.new("RGB", (8, 8), (i % 256, i // 256, 0)).save(pictures / f"{i}.png")
+    stored = []
+    for _ in range(KILLS + 1):
+        p = PROCESSES.Process(target=import_all, args=(pictures, tmp_path / "gallery"))
+        p.start()
+        until((tmp_path / "gallery/gallery.json").exists)
+        p.join(random.uniform(0, 1))
+        p.kill()
+        p.join()
+        stored.append(len(StoredGallery(tmp_path / "gallery", Named())))
+    assert stored == sorted(stored), "an image was lost"
+    gallery = StoredGallery(tmp_path / "gallery", Named())
+    assert not import_folder(gallery, pictures).failed and len(gallery) == n
+    assert gallery.embed() == 0
 
 
 def test_publishing_that_is_killed_leaves_a_whole_folder_or_none(tmp_path):
