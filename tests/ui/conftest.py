@@ -377,6 +377,14 @@ def fits(page, selector: str = "html") -> bool:
     )
 
 
+def is_dark(page) -> bool:
+    "Whether the page has a dark background"
+    return (
+        sum(page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).slice(0, 3).map(Number)"))
+        < 200
+    )
+
+
 def run_notebook(page, path: str, dark: bool = False):
     "Open a notebook in JupyterLab, clear its outputs, and run all cells"
     if dark:

@@ -4,7 +4,7 @@ The window is as tall as an explorer, so that axe-core also checks what would be
 Each explorer is opened once and checked in light and dark colours, on a desk and on a phone.
 """
 
-from conftest import COLOURS, WIDE, colour, settle, shoot, violations
+from conftest import COLOURS, WIDE, colour, fits, settle, shoot, violations
 
 from dasd_lab.explore.app import EXPLORERS as TABS
 from dasd_lab.explore.app import explorer
@@ -81,7 +81,7 @@ def show_on_a_desk(page, name: str):
     "Nothing is wider than a desk's window; leaves a screenshot"
     page.set_viewport_size(WIDE)
     settle(page)
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{name} is wider than the page"
+    assert fits(page), f"{name} is wider than the page"
     shoot(page, f"web_{name.lower()}")
     page.set_viewport_size(TALL)
     settle(page)

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pandas as pd
 import pytest
-from conftest import COLOURS, shoot, violations, watched
+from conftest import COLOURS, is_dark, shoot, violations, watched
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from served import draw, make, picture, serving
@@ -219,8 +219,7 @@ def test_a_phone(at, visit, locale, dark):
     assert box(p.locator("#one"))["width"] <= 360
     low = violations(p, None, COLOURS)
     assert not low, low
-    background = p.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert (sum(map(int, re.findall(r"\d+", background)[:3])) < 200) == dark
+    assert is_dark(p) == dark
 
 
 @pytest.mark.parametrize("locale,scheme", [("en-GB", "light"), ("ar-EG", "dark")])
@@ -292,10 +291,6 @@ def test_by_image_and_text(at, kept, visit):
     p.locator("#chip").wait_for()
     p.go_back()
     shown(p, "green-02.png")  # the upload is still there
-
-
-def hold(route):
-    "Leave a request unanswered"
 
 
 def show_more(p, n: int) -> list[str]:
@@ -425,7 +420,7 @@ def test_messages_of_errors(at, visit):
 
 def test_a_new_search_cancels_the_current_one(at, visit):
     p = visit(at)
-    p.route("**/api/search?*text=rot*", hold)
+    p.route("**/api/search?*text=rot*", lambda route: None)  # it is never answered
     p.locator("#q").fill("rot")
     p.locator("#q").press("Enter")
     with p.expect_event("requestfailed", lambda r: "text=rot" in r.url) as cancelled:

@@ -4,6 +4,7 @@ import json
 import re
 import urllib.error
 import urllib.request
+from contextlib import contextmanager
 
 import pytest
 from conftest import IDLE, NO_SPLASH, OPENED, ROOT, STATE, Lab, open_guide, shoot
@@ -44,21 +45,16 @@ def new_lab(browser, tmp_path_factory):
     server.stop()
 
 
-class Visit:
+@contextmanager
+def visit(browser, width: int, height: int):
     "A page in a browser of its own, with all errors and warnings of its console"
-
-    def __init__(self, browser, width: int, height: int):
-        self.page = browser.new_context(viewport=dict(width=width, height=height)).new_page()
-        self.page.set_default_timeout(180_000)
-        self.problems = []
-        self.page.on("console", lambda m: m.type in ("error", "warning") and self.problems.append(m.text))
-        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.page.context.close()
+    page = browser.new_context(viewport=dict(width=width, height=height)).new_page()
+    page.set_default_timeout(180_000)
+    page.problems = []
+    page.on("console", lambda m: m.type in ("error", "warning") and page.problems.append(m.text))
+    page.on("pageerror", lambda error: page.problems.append(str(error)))
+    yield page
+    page.context.close()
 
 
 HITS = ".dl-ask .dl-hit"
@@ -86,8 +82,7 @@ def test_the_workbench_shows_images_without_a_click(new_lab, browser):
     guides = {path: path.read_bytes() for path in FOLDER.glob("*.ipynb")}
     for width, height in ((1600, 1000), (1024, 768)):
         new_lab.end_kernels()
-        with Visit(browser, width, height) as visit:
-            page = visit.page
+        with visit(browser, width, height) as page:
             page.goto(address)
             page.locator(HITS).nth(11).wait_for()
             page.wait_for_timeout(2000)  # a pop-up would come after the notebook
@@ -100,15 +95,14 @@ def test_the_workbench_shows_images_without_a_click(new_lab, browser):
             page.locator(HITS).nth(11).wait_for()
             assert page.evaluate(WIDGET) == widget  # it did not run again
             page.wait_for_function(IN_VIEW, timeout=20_000)
-            assert not visit.problems, visit.problems
+            assert not page.problems, page.problems
     assert len(new_lab.log.read_text().splitlines()) == 3, new_lab.log.read_text()
     assert {path: path.read_bytes() for path in FOLDER.glob("*.ipynb")} == guides
 
 
 def test_nothing_else_runs_by_itself(new_lab, running_lab, browser):
     for lab, path in ((new_lab, "guides/first_search.ipynb"), (running_lab, "guides/workbench.ipynb")):
-        with Visit(browser, 1600, 1000) as visit:
-            page = visit.page
+        with visit(browser, 1600, 1000) as page:
             page.goto(f"{lab.url}lab/tree/guides?reset&token={lab.token}")
             page.wait_for_function("() => window.jupyterapp")
             page.evaluate("async () => { await window.jupyterapp.restored }")

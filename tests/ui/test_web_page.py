@@ -1,12 +1,11 @@
 "The workbench as a web page: its token, a reload, and what is shown"
 
-import re
 import time
 import urllib.error
 import urllib.request
 from urllib.parse import quote
 
-from conftest import colour, settle, shoot
+from conftest import colour, fits, is_dark, settle, shoot
 
 BOX = ".dl-ask .dl-query input"
 SOON = 5  # seconds, on an idle machine
@@ -34,11 +33,10 @@ def test_the_page_and_the_sockets_of_its_kernels_need_the_token_and_the_name_of_
 
 
 def test_another_browser_needs_the_link(web, browser):
-    context = browser.new_context()
-    page = context.new_page()
+    page = browser.new_context().new_page()
     page.goto(web.home)
     assert "/login" in page.url
-    context.close()
+    page.context.close()
 
 
 QUERIES = dict(de="drei Katzen vor Hochhäusern", zh="三只猫在城市里", ar="بطريق على القمر")
@@ -47,7 +45,6 @@ SHOWN = """query => document.querySelector('.dl-ask .dl-query input')?.value ===
   && [...document.querySelectorAll('.dl-ask .dl-hit img')].filter(image => image.complete).length >= 12"""
 IN_ADDRESS = "([name, value]) => new URLSearchParams(location.search).get(name) === value"
 BOTTOM = "() => document.querySelector('.dl-ask .dl-hit').getBoundingClientRect().bottom"
-FITS = "() => document.documentElement.scrollWidth <= innerWidth"
 
 
 def ask(page, query: str):
@@ -59,11 +56,6 @@ def ask(page, query: str):
     settle(page)
 
 
-def check_background(page, scheme: str):
-    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert (sum(map(int, re.findall(r"\d+", background)[:3])) < 200) == (scheme == "dark"), background
-
-
 def each_look(page):
     "Three widths, each in dark and light colours; yields height, colour scheme and width"
     for width, height in SIZES:
@@ -71,7 +63,7 @@ def each_look(page):
         settle(page, 150)
         for scheme in ("dark", "light"):
             colour(page, scheme)
-            check_background(page, scheme)
+            assert is_dark(page) == (scheme == "dark"), scheme
             yield height, scheme, width
 
 
@@ -80,12 +72,12 @@ def test_the_walk(web, page):
     page.emulate_media(color_scheme="dark")
     page.goto(web.url)
     page.locator(".dl-ask .dl-hit").nth(11).wait_for()  # an example is answered without a click
-    check_background(page, "dark")
+    assert is_dark(page)
     for language, query in QUERIES.items():
         ask(page, query)
         for height, scheme, width in each_look(page):
             assert page.evaluate(BOTTOM) < height, (language, scheme, width)
-            assert page.evaluate(FITS), (language, scheme, width)
+            assert fits(page), (language, scheme, width)
             shoot(page, f"walk_{scheme}_{language}_{width}")
     page.locator(".dl-ask .dl-hit").nth(1).click()
     page.locator(".dl-about img.dl-large").wait_for()
