@@ -173,7 +173,6 @@ def load_record(
 ABSENT = "–"
 CIRCUMSTANCES = ("corpus", "corpus_checksum", "versions", "vocab_size", "backbone", "seed")
 
-
 # %% ../../nbs/07_evaluation/50_comparison.ipynb #429d0b25
 def _setting_text(value) -> str:
     if isinstance(value, tuple):
