@@ -3,16 +3,20 @@
 The counted parameters are those of the built method."""
 
 import json
+from dataclasses import replace
 from functools import lru_cache
 
 import pytest
+import timm
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 from tokenizers import Tokenizer, models
 
+from dasd_lab.backbone.open_clip import registry_config
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.backbone.towers import Backbone, build_clip, save_backbone
-from dasd_lab.backbone.weights import import_weights
+from dasd_lab.backbone.weights import CATALOGUE, import_weights
 from dasd_lab.base.contracts import LabError, method_class
 from dasd_lab.base.presets import list_presets, load_preset, plain, provenance, settings, vary
 from dasd_lab.base.storage import write_tensors
@@ -29,7 +33,15 @@ from dasd_lab.training.parameters import (
     tower_sizes,
 )
 from dasd_lab.training.plan import plan
-from dasd_lab.training.recipes import corpora_of, finetuning_of, new_method, train, training_data
+from dasd_lab.training.recipes import (
+    BackboneChoice,
+    corpora_of,
+    finetuning_of,
+    new_method,
+    published_backbone,
+    train,
+    training_data,
+)
 from dasd_lab.training.stages import Stage, needs_pictures, set_trainable
 
 RUNS = (
@@ -61,6 +73,26 @@ def test_presets_on_coco_hold_the_other_test_pictures_out():
     on_coco = {name: [c for c in corpora if c.startswith(("mscoco", "coco_cn"))] for name, corpora in read.items()}
     assert sum(map(bool, on_coco.values())) == 12
     assert {c for corpora in on_coco.values() for c in corpora} == {"mscoco:held_out=coco_cn"}
+
+
+CHOICES = [load_preset(name).get("backbone") or {} for name in list_presets()]
+TOWERS = {BackboneChoice(**choice) for choice in CHOICES if choice.get("pretrained")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("choice", TOWERS, ids=lambda choice: choice.pretrained)
+def test_every_tower_of_a_preset_opens_weights_of_its_layout(choice, tmp_path, monkeypatch):
+    "In its real size, with random numbers for the weights"
+    weights = CATALOGUE[choice.pretrained]
+    monkeypatch.setenv("DASD_LAB_WEIGHTS", str(tmp_path / "weights"))
+    monkeypatch.setitem(CATALOGUE, weights.name, replace(weights, files=dict.fromkeys(weights.files, "")))
+    network = timm.create_model(choice.timm) if choice.timm else build_clip(registry_config(weights.opens))
+    (tmp_path / "download").mkdir()
+    for file in weights.files:
+        save_file(network.state_dict(), tmp_path / "download" / file)
+    import_weights(weights.name, tmp_path / "download")
+    backbone = published_backbone(choice)
+    assert backbone.encode_pictures([Image.new("RGB", (60, 40))]).isfinite().all()
 
 
 @pytest.mark.parametrize("name", [*NAMES, "dasd.paper", "dasd.official", "dasd.clip_from_text"])

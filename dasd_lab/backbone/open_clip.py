@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['CLIP_TOKENS', 'FRAMES', 'ENCODERS', 'registry_config', 'tag_settings', 'clip_tokenizer', 'frame_of', 'canonical',
            'tokenizer_for', 'OpenClipEncoder', 'build_open_clip_encoder', 'weights_file', 'offline_config',
-           'open_clip_backbone']
+           'refuse_another_model', 'open_clip_backbone']
 
 # %% ../../nbs/03_backbone/1_towers/60_open_clip.ipynb #5105ff92
 import json
@@ -27,9 +27,11 @@ from .text_encoders import EncoderText, encoder_config
 from .text_towers import TextTower, build_clip
 from .tokens import CaptionTokenizer
 from .towers import Backbone, build, finite, verified
+from .weights import CATALOGUE
 from ..base.contracts import expect
 from ..base.foundation import unknown_name
-from ..base.presets import opening, read_json
+from ..base.presets import leaves, opening, read_json
+from ..base.storage import sha256
 
 # %% ../../nbs/03_backbone/1_towers/60_open_clip.ipynb #2d7f8527
 # names of weights on the hub
@@ -247,6 +249,27 @@ def offline_config(
     built["text_cfg"]["encoder"] = encoder
     return built, "open_clip_encoder"
 
+# %% ../../nbs/03_backbone/1_towers/60_open_clip.ipynb #017433b8
+def refuse_another_model(
+    name: str,  # model name in open_clip's registry
+    weights: Path,  # an existing file, or the folder of a model
+) -> None:
+    "Refuse weights that are known to be of a model whose configuration differs from the registry's under a name"
+    folder = weights if weights.is_dir() else weights.parent
+    files = [weights] if weights.is_file() else [weights / file for file in _FILES if (weights / file).is_file()]
+    own = read_json(folder / "open_clip_config.json", optional=True).get("model_cfg")
+    digests = [sha256(file) for file in files] if own is None else []
+    known = next((w.opens for w in CATALOGUE.values() if {*digests} & {*w.files.values()}), "")
+    if own or known:
+        stated = leaves(own or registry_config(known))
+        here = leaves(registry_config(name))
+        # `hf_` names say where an encoder comes from, not what it computes
+        both = [key for key in stated.keys() & here if ".hf_" not in key]
+        wrong = [key for key in ("quick_gelu", *both) if (stated.get(key) or False) != (here.get(key) or False)]
+        values = ", ".join(f"{key} = {stated.get(key)} in the weights, {here.get(key)} in {name}" for key in wrong)
+        given = f"{name} with weights of another model: {values}"
+        expect(not wrong, given, known or f"what {folder} says", "Name the model of these weights.")
+
 # %% ../../nbs/03_backbone/1_towers/60_open_clip.ipynb #3de3424b
 def _published(
     name: str,  # model name in open_clip's registry
@@ -254,16 +277,20 @@ def _published(
     config: Mapping | None,  # `model_cfg`; None: the registry's
 ) -> tuple[dict, Mapping, Path]:  # `model_cfg`, `preprocess_cfg`, file of weights
     "The parts of a registered model"
-    config = dict(config or registry_config(name))
     tags = open_clip.list_pretrained_tags_by_model(name)
     expect(pretrained, f"no weights for {name}", f"a tag, a file or a folder; tags: {tags}", "Pass `pretrained`.")
     path = Path(str(pretrained))
     if not path.exists() and path.suffix not in (".safetensors", ".bin", ".pt", ".pth"):
         preprocessing = tag_settings(name, str(pretrained))
-        config["quick_gelu"] = bool(preprocessing.get("quick_gelu", False))
-        return config, preprocessing, weights_file(name, str(pretrained))
+        quick_gelu = dict(quick_gelu=bool(preprocessing.get("quick_gelu", False)))
+        return dict(config or registry_config(name)) | quick_gelu, preprocessing, weights_file(name, str(pretrained))
+    own = None
+    if config is None and path.exists():
+        refuse_another_model(name, path)
+        own = read_json(path / "open_clip_config.json", optional=True).get("preprocess_cfg")
     # a file does not say how images are preprocessed; the pretrained tags of a model agree
-    return config, open_clip.get_pretrained_cfg(name, tags[0]) if tags else {}, path
+    preprocessing = own or (open_clip.get_pretrained_cfg(name, tags[0]) if tags else {})
+    return dict(config or registry_config(name)), preprocessing, path
 
 # %% ../../nbs/03_backbone/1_towers/60_open_clip.ipynb #64f6976a
 class _FolderConfig(TypedDict):

@@ -402,7 +402,11 @@ def published_backbone(
     expect(len(named) == 1, f"backbone = {choice}", kinds, "Correct the preset.")
     if choice.saved_in:
         return load_backbone(choice.saved_in)
-    weights = find_weights(choice.pretrained) if choice.pretrained in CATALOGUE else choice.pretrained
+    known = CATALOGUE.get(choice.pretrained)
+    if known:
+        given = f"the weights {known.name} for {choice.open_clip or choice.timm}"
+        expect(known.opens == choice.open_clip, given, known.opens or "a network of timm", "Correct the preset.")
+    weights = find_weights(choice.pretrained) if known else choice.pretrained
     if choice.timm:
         return image_network_backbone(choice.timm, weights, choice.crop_size, choice.resize)
     return open_clip_backbone(choice.open_clip, weights)

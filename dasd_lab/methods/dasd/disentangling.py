@@ -29,13 +29,13 @@ class DisentanglerConfig:
     hidden: int = 256  # width of the hidden layer of these adapters or MLPs
     layer_norms: bool = False  # layer norm before the projection (f_sr) and before pooling (f_sa)
     pooling: Literal["tokens", "all_positions"] = "tokens"  # positions that f_sa averages: real tokens, or all
-    expression: ExpressionConfig | None = None  # f_sa is the caption's expression; None: the branch Φ^sa (Eq. 7)
+    expression: ExpressionConfig | None = None  # f_sa is the caption's expression; None: the branch Φ^sa
     adversarial_reaches: Literal["everything", "adapters"] = "everything"  # what L_adv trains through f_sa
     generator_gradient: bool = True  # the generator sends its gradient back into f_sa
 
 # %% ../../../nbs/04_methods/1_dasd/10_disentangling.ipynb #f173877a
 class BottleneckAdapter(nn.Module):
-    "Bottleneck adapter with a residual connection (Eq. 4)"
+    "Bottleneck adapter with a residual connection (Eq. 3-4)"
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ def hidden(
     language: str,  # language of the captions
     first: Tensor | None = None,  # [B, L, D] output of block 0; None: computed here
 ) -> Tensor:  # [B, L, D]
-    "Hidden states of one branch (Eq. 3)"
+    "Hidden states of one branch (Eq. 2-3)"
     if self.config.blocks:
         tokens = backbone.block(0, tokens, end_index) if first is None else first
     if language in adapters:
@@ -131,7 +131,7 @@ def agnostic(
     language: str,  # ISO 639
     first: Tensor | None = None,  # [B, L, D] output of block 0; None: computed here
 ) -> Tensor:  # [B, D]
-    "The branch Φ^sa: hidden states, averaged over the caption (Eq. 7)"
+    "The branch Φ^sa: hidden states, averaged over the caption (no number in the paper)"
     states = self.hidden(backbone, tokens, end_index, self.agnostic_adapters, language, first)
     return self.pool(self.agnostic_norm(states), end_index)
 
@@ -158,7 +158,7 @@ def forward(
     first: Tensor | None = None,  # [B, L, D] output of block 0; None: computed here
     ids: Tensor | None = None,  # [B, L] token ids, for `config.expression`
 ) -> tuple[Tensor, Tensor]:  # semantic_related [B, E], semantic_agnostic [B, D or K]
-    "Semantic-related (f^sr, Eq. 5) and semantic-agnostic feature (f^sa, Eq. 7)"
+    "Semantic-related (f^sr, Eq. 5) and semantic-agnostic feature (f^sa)"
     if first is None and self.config.blocks:
         first = backbone.block(0, tokens, end_index)
     related = self.hidden(backbone, tokens, end_index, self.related_adapters, language, first)
