@@ -102,9 +102,12 @@ class EncoderText(TextTower):
         self.padding = padding
         self.norm = _part(encoder, _NORMS) or nn.Identity()
         self.blocks = _part(encoder, _BLOCKS)
-        given = f"a {type(encoder).__name__} without accessible blocks"
-        known = f"an encoder with one of {_BLOCKS}"
-        expect(isinstance(self.blocks, nn.ModuleList), given, known, "Write a TextTower for it.")
+        expect(
+            isinstance(self.blocks, nn.ModuleList),
+            f"a {type(encoder).__name__} without accessible blocks",
+            f"an encoder with one of {_BLOCKS}",
+            "Write a TextTower for it.",
+        )
         self.n_blocks = len(self.blocks)
         self.embedding = encoder.get_input_embeddings()
         self.width = self.embedding.weight.shape[1]

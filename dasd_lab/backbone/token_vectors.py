@@ -48,8 +48,12 @@ def _around_a_word(
     before = tokens[: word[0]]
     after = tokens[word[-1] + 1 :]
     fits = len(before) <= 1 and len(after) <= 1
-    step = "Pass the names: start=…, end=…."
-    expect(fits, f"a tokenizer that frames a word as {tokens}", "at most one start and one end token", step)
+    expect(
+        fits,
+        f"a tokenizer that frames a word as {tokens}",
+        "at most one start and one end token",
+        "Pass the names: start=…, end=….",
+    )
     return before, after
 
 # %% ../../nbs/03_backbone/1_towers/90_token_vectors.ipynb #ce0ec80b
@@ -62,8 +66,12 @@ def framing(
     if not before and not after:
         start = _usual_name(tokenizer, "start")
     end = after[0] if after else _usual_name(tokenizer, "end")
-    known = f"a post-processor that adds one, or one of {USUAL['end']}"
-    expect(end, "a tokenizer without an end token", known, "Pass its name: end=…; the tower is read there.")
+    expect(
+        end,
+        "a tokenizer without an end token",
+        f"a post-processor that adds one, or one of {USUAL['end']}",
+        "Pass its name: end=…; the tower is read there.",
+    )
     pad = (tokenizer.padding or {}).get("pad_token")
     if not pad or tokenizer.token_to_id(pad) is None:
         pad = _usual_name(tokenizer, "pad") or end
@@ -161,8 +169,12 @@ def carried_rows(
 ) -> Tensor:  # [len(after), W], type and device of `rows`
     "Map token vectors to another vocabulary"
     fits = len(rows) >= len(before) and (full is None or full.shape[1] == rows.shape[1])
-    given = f"token vectors {tuple(rows.shape)} for {len(before):,} tokens"
-    expect(fits, given, "a row per token, all of one width", "Take matrix and tokenizer from one model.")
+    expect(
+        fits,
+        f"token vectors {tuple(rows.shape)} for {len(before):,} tokens",
+        "a row per token, all of one width",
+        "Take matrix and tokenizer from one model.",
+    )
     ids = _library_ids(after)
     place = {library_id: i for i, library_id in enumerate(_library_ids(before))}
     result = rows.new_empty(len(ids), rows.shape[1])

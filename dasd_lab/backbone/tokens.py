@@ -93,8 +93,12 @@ class CaptionTokenizer:
             tokenizer = Tokenizer.from_file(str(path))
         table = read_json(table_beside(path), dict, "the table beside a tokenizer", optional=True)
         size = tokenizer.get_vocab_size()
-        given = f"{table_beside(path)}, the table of another tokenizer"
-        expect(table.pop("pieces", size) == size, given, f"one of {size:,} tokens", "Restore the two files together.")
+        expect(
+            table.pop("pieces", size) == size,
+            f"{table_beside(path)}, the table of another tokenizer",
+            f"one of {size:,} tokens",
+            "Restore the two files together.",
+        )
         return cls(tokenizer, **(table | names))
 
 # %% ../../nbs/03_backbone/1_towers/10_tokens.ipynb #e1c89ad2

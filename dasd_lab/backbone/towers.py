@@ -437,8 +437,12 @@ def verified(
     tolerance = 1e-3 if backbone.dtype == torch.float32 else 0.1
     error = driving_error(backbone)
     given = f"{backbone.name or backbone.kind}, whose blocks miss its own text features by {error:.2g} deviations"
-    step = f"Write a subclass of TextTower in place of {type(backbone.text).__name__}; see `backbone.text_towers`."
-    expect(error <= tolerance, given, f"at most {tolerance:g}", step)
+    expect(
+        error <= tolerance,
+        given,
+        f"at most {tolerance:g}",
+        f"Write a subclass of TextTower in place of {type(backbone.text).__name__}; see `backbone.text_towers`.",
+    )
     return backbone
 
 # %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #a83b205e
@@ -662,8 +666,12 @@ def load_backbone(
     config = manifest["model_cfg"]
     with opening(folder, "a backbone that `save_backbone` wrote"):
         external = external_references(config, kind)
-        given = f"{folder}, whose configuration reaches outside: {', '.join(external)}"
-        expect(not external, given, "a self-contained configuration", "Do not use this folder.")
+        expect(
+            not external,
+            f"{folder}, whose configuration reaches outside: {', '.join(external)}",
+            "a self-contained configuration",
+            "Do not use this folder.",
+        )
         clip, text = build(kind, config)
         load_weights(clip, with_packaged(clip, saved_tensors(folder, manifest)), str(folder))
         backbone = saved_towers(folder, manifest, clip, text)

@@ -116,8 +116,12 @@ def build_transformers(
 ) -> tuple[HubTowers, HubText]:  # random weights
     "Build a two-tower model of transformers from its configuration"
     kind = config["model"].get("model_type", "")
-    step = "Open its two encoders with `dual_stream_backbone`."
-    expect(kind in _MODELS, f"a two-tower model of type {kind!r}", f"one of {sorted(_MODELS)}", step)
+    expect(
+        kind in _MODELS,
+        f"a two-tower model of type {kind!r}",
+        f"one of {sorted(_MODELS)}",
+        "Open its two encoders with `dual_stream_backbone`.",
+    )
     class_name, options = _MODELS[kind]
     model = getattr(transformers, class_name)(encoder_config(config["model"]))
     head = model.text_model.head if kind == "siglip" else model.text_projection
@@ -285,8 +289,12 @@ class DualStream(nn.Module):
         E: Any = config.get("embed_dim")
         D = self.text.get_input_embeddings().weight.shape[1]
         width = D if self.image is None else self.image.width
-        given = f"text features of width {D} and image features of width {width}"
-        expect(E is not None or width == D, given, "projections into one space", "Set `embed_dim`.")
+        expect(
+            E is not None or width == D,
+            f"text features of width {D} and image features of width {width}",
+            "projections into one space",
+            "Set `embed_dim`.",
+        )
         self.text_projection: nn.Module = nn.Identity()
         self.image_projection: nn.Module = nn.Identity()
         if config.get("heads") is not None:
@@ -303,8 +311,12 @@ class DualStream(nn.Module):
         pixels: Tensor,  # [N, 3, size, size]
     ) -> Tensor:  # [N, E]
         "Image features, not normalised"
-        step = "Pass `image` when opening the backbone."
-        expect(self.image, "an image for a backbone of text alone", "a dual stream with an image encoder", step)
+        expect(
+            self.image,
+            "an image for a backbone of text alone",
+            "a dual stream with an image encoder",
+            "Pass `image` when opening the backbone.",
+        )
         if not isinstance(self.image_projection, GridHead):
             return self.image_projection(self.image(pixels))
         views = [pixels, pixels.flip(3)] if self.config.get("mirrored") else [pixels]

@@ -231,9 +231,12 @@ def check_language(
 ) -> None:
     "Refuse a language that the method was not trained for"
     source = self.backbone.source_language
-    known = f"one of {[*self.languages, source]}"
-    step = "Train this language first: `dasd-lab train --languages …`."
-    expect(language in (*self.languages, source), f"a caption in {language!r}", known, step)
+    expect(
+        language in (*self.languages, source),
+        f"a caption in {language!r}",
+        f"one of {[*self.languages, source]}",
+        "Train this language first: `dasd-lab train --languages …`.",
+    )
 
 # %% ../../nbs/00_base/05_contracts.ipynb #4b939001
 @patch
@@ -242,9 +245,12 @@ def tokens(
     captions: Sequence[str],  # B sentences
 ) -> tuple[Tensor, Tensor]:  # ids [B, L], end_index [B]
     "Token ids, cut and padded for the method"
-    step = "Load the method from its run, or import the checkpoint again with --tokenizer tokenizer.json."
-    given = "captions for a method without a tokenizer"
-    expect(self.tokenizer is not None, given, "a method that was saved with its tokenizer", step)
+    expect(
+        self.tokenizer is not None,
+        "captions for a method without a tokenizer",
+        "a method that was saved with its tokenizer",
+        "Load the method from its run, or import the checkpoint again with --tokenizer tokenizer.json.",
+    )
     return self.tokenizer(captions, self.context_length, self.pad_length)
 
 # %% ../../nbs/00_base/05_contracts.ipynb #44ecb810

@@ -340,8 +340,12 @@ def ranks_without(
     if off is None:
         off = switch_offs(blocks)
     unknown = sorted(set().union(*off.values()) - set(blocks))
-    given = f"block {', '.join(map(str, unknown))} to be switched off"
-    expect(not unknown, given, f"one of {list(blocks)}, which have an adapter", "Leave it out.")
+    expect(
+        not unknown,
+        f"block {', '.join(map(str, unknown))} to be switched off",
+        f"one of {list(blocks)}, which have an adapter",
+        "Leave it out.",
+    )
     ranks = {}
     for i, (name, skip) in enumerate(off.items()):
         if report:

@@ -377,10 +377,9 @@ def measure(
 ) -> Results:  # of this one language, with ranks
     "Ranks of one method in one language, computed once"
     readable = self.reads(name)
-    given = f"{name} in {language!r}"
     expect(
         language in readable,
-        given,
+        f"{name} in {language!r}",
         f"one of {list(readable)}",
         "Choose a language that it reads and the corpus has.",
     )

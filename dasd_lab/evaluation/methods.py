@@ -185,8 +185,12 @@ def _same_settings(runs: Sequence[dict], out: str | Path) -> None:
     own = {(run["method"], *run["languages"]): run["settings"] for run in runs}
     for row in read_runs(out):
         same = own.get((row["method"], *row["languages"]), row["settings"]) == row["settings"]
-        given = f"{out} holds runs of {row['method']} for {', '.join(row['languages'])} with other settings"
-        expect(same, given, "the same for all seeds", "Give another file, or remove those lines.")
+        expect(
+            same,
+            f"{out} holds runs of {row['method']} for {', '.join(row['languages'])} with other settings",
+            "the same for all seeds",
+            "Give another file, or remove those lines.",
+        )
 
 # %% ../../nbs/07_evaluation/85_methods.ipynb #92ec2500
 def _shares(line: dict) -> str:

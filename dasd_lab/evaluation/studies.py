@@ -60,8 +60,12 @@ def run_study(
     shared = json.loads(json.dumps(dict(shared or {})))
     lines = read_runs(out)
     different = dict.fromkeys(name for line in lines for name in shared if line.get(name) != shared[name])
-    given = f"{out} holds runs with another {', '.join(different)}"
-    expect(not different, given, "the same for all lines", "Give another file.")
+    expect(
+        not different,
+        f"{out} holds runs with another {', '.join(different)}",
+        "the same for all lines",
+        "Give another file.",
+    )
     for n, job in enumerate(jobs, 1):
         if any(all(line.get(name) == value for name, value in job.items()) for line in lines):
             continue
