@@ -7,6 +7,7 @@ __all__ = ['language_means', 'language_figures', 'Needs', 'frozen_text', 'needs'
 
 # %% ../../nbs/07_evaluation/70_languages.ipynb #f2e33209
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -62,16 +63,14 @@ class Needs:
 def _text_parameters(backbone: Backbone) -> dict[str, int]:
     "Name and size of the parameters that a source caption's embedding depends on"
     ids, end_index = backbone.tokens(["A dog."])
-    requires_grad = {name: p.requires_grad for name, p in backbone.named_parameters()}
+    parameters = dict(backbone.requires_grad_(True).named_parameters())
     try:
         with torch.enable_grad():
-            backbone.requires_grad_(True)
-            backbone.source_from_ids(ids.to(backbone.device), end_index.to(backbone.device)).sum().backward()
-        return {name: p.numel() for name, p in backbone.named_parameters() if p.grad is not None}
+            features = backbone.source_from_ids(ids.to(backbone.device), end_index.to(backbone.device))
+            gradients = torch.autograd.grad(features.sum(), list(parameters.values()), allow_unused=True)
     finally:
-        for name, p in backbone.named_parameters():
-            p.requires_grad_(requires_grad[name])
-            p.grad = None
+        backbone.requires_grad_(False)  # it is frozen
+    return {name: p.numel() for (name, p), g in zip(parameters.items(), gradients) if g is not None}
 
 # %% ../../nbs/07_evaluation/70_languages.ipynb #6dc345b3
 def frozen_text(
@@ -82,15 +81,12 @@ def frozen_text(
     parameters = _text_parameters(backbone)
     owners = {name.rpartition(".")[0] for name in parameters}
     calls = []
-    hooks = []
-    for owner in owners:
-        hooks.append(backbone.get_submodule(owner).register_forward_hook(lambda *_: calls.append(1)))
-    try:
+    with ExitStack() as hooks:
+        for owner in owners:
+            module = backbone.get_submodule(owner)
+            hooks.callback(module.register_forward_hook(lambda *_: calls.append(1)).remove)
         for language in dict.fromkeys((backbone.source_language, *method.languages[:1])):
             method.encode_captions(["A dog."], language)
-    finally:
-        for hook in hooks:
-            hook.remove()
     return sum(parameters.values()) if calls else 0
 
 # %% ../../nbs/07_evaluation/70_languages.ipynb #fc8c75ed

@@ -25,7 +25,6 @@ from ...base.foundation import data_root
 from ...corpora.languages import direction
 from dasd_lab.evaluation.maps import (
     ClusterSpec,
-    Map,
     MapSpec,
     agreement_table,
     caption_facts,
@@ -221,13 +220,13 @@ def _features(self: StylesState, settings: Settings) -> dict[str, np.ndarray]:
 
 # %% ../../../nbs/09_explore/3_styles/10_state.ipynb #f1792145
 @patch
-def _map(self: StylesState, settings: Settings, feature: str) -> tuple[Map, tuple[float, float]]:
+def _map(self: StylesState, settings: Settings, feature: str) -> tuple[np.ndarray, tuple[float, float]]:
     "Map of a feature, and its share of preserved neighbours"
     x = self._features(settings)[feature]
     k = neighbourhood(len(x))
     self.report(0.5, f"{REDUCER_NAMES[settings.reducer]} of {NAMES[feature]}, {self.expected_time()} …")
     made = map_of(x, MapSpec(settings.reducer, settings.seed, k), self.keep_in if len(x) > 1000 else None)
-    return made, neighbours_kept(x, made.points, k, n_max=1000)
+    return made, neighbours_kept(x, made, k, n_max=1000)
 
 
 _IRRELEVANT = dict(
@@ -249,7 +248,7 @@ def _analysed(self: StylesState, settings: Settings) -> SimpleNamespace:
     features = self._features(settings)
     maps = {name: self._map(settings._replace(clusters=None, on=""), name) for name in features}
     self.report(0.9, "clusters …")
-    clustered = {name: maps[name][0].points if settings.on == "map" else x for name, x in features.items()}
+    clustered = {name: maps[name][0] if settings.on == "map" else x for name, x in features.items()}
     clusters = {name: find_clusters(x, settings.clusters) for name, x in clustered.items()}
     english = [self.english(caption.visual_id) for caption in captions]
     return SimpleNamespace(
