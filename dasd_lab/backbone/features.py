@@ -65,7 +65,7 @@ def stored_features(
     wide: dict[str, Tensor | StoredRows] = {}
     for part, column in WIDE.items():
         if part in store.parts:
-            wide |= {column: store[part], MASK_OF[column]: store.mask(part)}
+            wide |= {column: store[part], MASK_OF[column]: store[part].column("mask")}
     captions = store.ids.get("source", [])
     source = store["source"] if "source" in store.parts else torch.empty(0, *store["image"].shape[1:])
     row_of = {caption: row for row, caption in enumerate(captions)}

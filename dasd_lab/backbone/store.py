@@ -158,9 +158,13 @@ def agree(
         return write_json(plain(plan), folder / "plan.json")
     ours, theirs = leaves(plain(plan)), leaves(plain(read_plan(folder)))
     different = [name for name in sorted(ours | theirs) if ours.get(name) != theirs.get(name)]
-    given = f"a store of another {' and '.join(different)} ({'; '.join(str(theirs.get(n)) for n in different)})"
-    expected = ", ".join(f"{name}={ours.get(name)}" for name in different)
-    return expect(not different, f"{folder}, {given}", expected, "Choose another folder, or remove this one.")
+    of_another = f"{' and '.join(different)} ({'; '.join(str(theirs.get(n)) for n in different)})"
+    return expect(
+        not different,
+        f"{folder}, a store of another {of_another}",
+        ", ".join(f"{name}={ours.get(name)}" for name in different),
+        "Choose another folder, or remove this one.",
+    )
 
 # %% ../../nbs/03_backbone/2_features/30_store.ipynb #034feec6
 def is_whole(
@@ -234,13 +238,6 @@ class FeatureStore:
     @cached_property
     def ids(self) -> dict[str, list[str]]:
         return read_json(self.folder / "ids.json")  # source → captions; other parts → ids of visuals
-
-    def mask(
-        self,
-        part: str = "frames",  # or places
-    ) -> Tensor:  # [N, T] or [N, V] True: a real row
-        "Mask of the real rows of each visual"
-        return self[part].column("mask")
 
     @property
     def left_out(self) -> frozenset[int]:

@@ -58,7 +58,7 @@ _POSITIONS = ("embeddings.position_embeddings", "embeddings.position_embedding")
 def _part(
     module: nn.Module,  # an encoder
     names: tuple[str, ...],  # possible names of the part
-) -> nn.Module | None:
+) -> Any:  # a module, or None
     "The first of some submodules that exists"
     for name in names:
         try:
@@ -82,12 +82,9 @@ def longest_context(
 class EncoderText(TextTower):
     "A text encoder of transformers with pooling and projection"
 
-    encoder: Any  # of transformers
-    blocks: Any  # an `nn.ModuleList`
-
     def __init__(
         self,
-        encoder: Any,  # frozen; has `config`
+        encoder: Any,  # of transformers, frozen; has `config`
         reading: Literal["first", "last", "end", "mean"] = "mean",  # pooled position, or mean of the real tokens
         head: nn.Module | None = None,  # [B, D] → [B, E]; None: identity
         embed_dim: int | None = None,  # E; None: D
@@ -159,7 +156,7 @@ def _block_options(self: EncoderText, i: int, tokens: Tensor, end_index: Tensor)
     if hasattr(self.encoder, "rotary_emb"):
         positions = torch.arange(L, device=tokens.device)[None]
         options["position_embeddings"] = self.encoder.rotary_emb(tokens, positions, kind)
-    relative: Any = _part(self.blocks[0], ("layer.0.SelfAttention",))  # mT5's first block holds the bias of all
+    relative = _part(self.blocks[0], ("layer.0.SelfAttention",))  # mT5's first block holds the bias of all
     if relative is not None:
         options["position_bias"] = relative.compute_bias(L, L)
     return options

@@ -42,9 +42,7 @@ def in_batches(
     "Encode a long list batch by batch; an empty list gives no rows"
     if not len(items):
         return torch.empty(0, width)
-    starts: Any = range(0, len(items), batch_size)
-    if progress is not None:
-        starts = progress(starts)
+    starts = (progress or iter)(range(0, len(items), batch_size))
     return torch.cat([encode(items[start : start + batch_size]).float().cpu() for start in starts])
 
 # %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #a79c3149
@@ -96,8 +94,8 @@ def _read(
     workers: int,  # processes; 0: none
 ) -> Iterable[Tensor | str]:
     "The items of a dataset, read by this process or by others"
-    generator = torch.Generator()  # reading must not advance the global one
-    options: dict[str, Any] = dict(num_workers=workers, generator=generator)
+    # reading must not advance the global generator
+    options: dict[str, Any] = dict(num_workers=workers, generator=torch.Generator())
     if workers:
         options["multiprocessing_context"] = "fork"  # what reads a corpus often cannot be pickled
     return DataLoader(dataset, batch_size=None, sampler=range(len(dataset.pictures)), **options)
@@ -128,13 +126,12 @@ def _batches(
 class Backbone(nn.Module):
     "A frozen two-tower model whose text tower runs block by block"
 
-    clip: Any  # both towers as their library built them
     training_corpora: tuple[str, ...] = ()  # that it was trained on here, as `corpora.catalog.corpus_named` takes them
     n_places: int  # visual tokens per frame, once `patches.n_places` has counted them
 
     def __init__(
         self,
-        clip: nn.Module,  # both towers as their library built them; has `encode_image`
+        clip: Any,  # both towers as their library built them, a module with `encode_image`
         tokenizer: CaptionTokenizer,  # for source-language captions
         config: dict,  # configuration that the model was built from (open_clip's `model_cfg`)
         name: str = "",  # name in tables
@@ -361,11 +358,10 @@ def frame_rows(
     encode = encode or self.encode_pixels
     batch_size = max(1, (batch_size or self.image_batch) // self.preprocessing.views)
     read = _read(_Preprocessed(pictures, self.preprocessing, unreadable is not None), workers)
-    if progress is not None:
-        read = (pixels for _, pixels in zip(progress(range(len(pictures))), read))
+    counted = zip((progress or iter)(range(len(pictures))), read)
     lengths: list[int] = []
     messages: dict[int, str] = {}
-    batches = one_ahead(_batches(read, batch_size, lengths, messages))
+    batches = one_ahead(_batches((pixels for _, pixels in counted), batch_size, lengths, messages))
     rows = [encode(batch.to(self.device, self.dtype)).float().cpu() for batch in batches]
     if unreadable is not None:
         unreadable |= {pictures.ids[i]: message for i, message in messages.items()}  # type: ignore[attr-defined]

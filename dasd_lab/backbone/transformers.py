@@ -83,11 +83,9 @@ _MODELS: dict[str, tuple[str, dict[str, Any]]] = dict(
 class HubTowers(nn.Module):
     "A two-tower model of transformers with open_clip's interface"
 
-    model: Any  # of transformers
-
     def __init__(
         self,
-        model: nn.Module,  # with `get_image_features` and `get_text_features`
+        model: Any,  # of transformers, with `get_image_features` and `get_text_features`
     ):
         super().__init__()
         self.model = model
@@ -183,9 +181,6 @@ def without_batch_norms(
 class ImageEncoder(nn.Module):
     "An image encoder of timm with one vector per image"
 
-    encoder: Any  # of timm
-    width: int  # width of the vector
-
     def __init__(
         self,
         config: Mapping,  # 'timm': name of a model, and other arguments of `timm.create_model`
@@ -193,8 +188,8 @@ class ImageEncoder(nn.Module):
         super().__init__()
         options = {k: v for k, v in config.items() if k != "timm"}
         with opening(f"the timm model {config['timm']!r}", "a name of timm.list_models()", "Correct the name."):
-            self.encoder = timm.create_model(config["timm"], pretrained=False, num_classes=0, **options)
-        self.width = getattr(self.encoder, "head_hidden_size", None) or self.encoder.num_features
+            self.encoder: Any = timm.create_model(config["timm"], pretrained=False, num_classes=0, **options)
+        self.width: int = getattr(self.encoder, "head_hidden_size", None) or self.encoder.num_features
         self.encoder.to(memory_format=torch.channels_last)  # convolutions on a CPU are a third faster
         self._folded: tuple[list, nn.Module] | None = None  # sums of the weights, copy
 
@@ -235,8 +230,11 @@ def stages(self: ImageEncoder) -> list[nn.Module]:
         "Use linear projections: leave `heads` out.",
     )
     encoder: Any = self.frozen
-    stem = nn.Sequential(encoder.conv_stem, encoder.bn1)
-    return [stem, *encoder.blocks, nn.Sequential(encoder.conv_head, encoder.bn2)]
+    return [
+        nn.Sequential(encoder.conv_stem, encoder.bn1),
+        *encoder.blocks,
+        nn.Sequential(encoder.conv_head, encoder.bn2),
+    ]
 
 # %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #840178b1
 @patch
@@ -273,8 +271,6 @@ def feature_map(
 class DualStream(nn.Module):
     "A text and an image encoder with linear projections, or heads of two layers, into a shared space"
 
-    image: Any  # an `ImageEncoder`, or None
-
     def __init__(
         self,
         # 'text': a config.json; 'image': see `ImageEncoder`, or None; 'embed_dim': E or None;
@@ -285,7 +281,7 @@ class DualStream(nn.Module):
         super().__init__()
         self.config = dict(config)
         self.text = build_encoder(config["text"])
-        self.image = ImageEncoder(config["image"]) if config.get("image") else None
+        self.image: Any = ImageEncoder(config["image"]) if config.get("image") else None
         E: Any = config.get("embed_dim")
         D = self.text.get_input_embeddings().weight.shape[1]
         width = D if self.image is None else self.image.width
@@ -332,8 +328,8 @@ class DualStream(nn.Module):
         if "text" in packages:
             parts["text."] = encoder_state(folder_state(packaged_file(packages["text"]).parent), self.text)
         if "image" in packages:
-            image = read_weights(packaged_file(packages["image"]))
-            parts["image.encoder."] = timm_state(self.config["image"], image)
+            of_package = read_weights(packaged_file(packages["image"]))
+            parts["image.encoder."] = timm_state(self.config["image"], of_package)
         return {f"{prefix}{name}": tensor for prefix, state in parts.items() for name, tensor in state.items()}
 
 # %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #bb4ad663

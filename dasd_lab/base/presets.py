@@ -34,8 +34,12 @@ _hints = functools.cache(typing.get_type_hints)
 
 def _of_type(value: Any, kinds: type | tuple[type, ...], expected: str, where: str) -> Any:
     "The value, if it has one of the types; a bool is no number"
-    is_one = isinstance(value, kinds) and (kinds is bool or not isinstance(value, bool))
-    expect(is_one, f"{where} = {shorten(repr(value), 60)}", expected, _CORRECT)
+    expect(
+        isinstance(value, kinds) and (kinds is bool or not isinstance(value, bool)),
+        f"{where} = {shorten(repr(value), 60)}",
+        expected,
+        _CORRECT,
+    )
     return value
 
 # %% ../../nbs/00_base/10_presets.ipynb #4a2f4973
@@ -252,8 +256,13 @@ def load_preset(
     "Load a preset as plain data"
     path = Path(name) if str(name).endswith(".json") else PRESET_FOLDER / f"{name}.json"
     if not path.is_file():
-        next_step = "`dasd-lab train NAME --dry-run` shows what a preset trains."
-        raise unknown_name("no preset", name, list_presets(), next_step, "a name or the path of a JSON file")
+        raise unknown_name(
+            "no preset",
+            name,
+            list_presets(),
+            "`dasd-lab train NAME --dry-run` shows what a preset trains.",
+            "a name or the path of a JSON file",
+        )
     content = read_preset(path)
     file = str(path.resolve())
     expect(file not in parents, f"{name!r} as a base of itself", "bases without a cycle", "Correct `base`.")

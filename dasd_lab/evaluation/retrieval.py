@@ -20,7 +20,6 @@ from ..base.contracts import Caption, LabError, RetrievalMethod, evaluating
 from ..base.foundation import Origin, expect
 from ..corpora.leaks import refuse_shared_pictures
 
-
 if TYPE_CHECKING:
     import pandas as pd
 
