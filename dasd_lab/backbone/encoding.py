@@ -164,8 +164,7 @@ def encode_shards(
     folder = Path(folder)
     agree(folder, plan)
     if not (folder / "ids.json").is_file():
-        ids = {part: ids_of(of_part) for part, of_part in items.items()}
-        write_json(ids, folder / "ids.json", readable=False)
+        write_json({part: ids_of(of_part) for part, of_part in items.items()}, folder / "ids.json", readable=False)
     written, kept = [], []
     faults: dict[str, str] = {}
     for shard in plan.shards[rank::world_size]:

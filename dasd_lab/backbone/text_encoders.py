@@ -111,8 +111,12 @@ class EncoderText(TextTower):
         self.embed_dim = embed_dim or self.width
         limit = longest_context(encoder)
         self.context_length = context_length or limit or 512
-        fits = not limit or self.context_length <= limit
-        expect(fits, f"context_length={context_length}", f"at most {limit}, its positions", "Pass a smaller one.")
+        expect(
+            not limit or self.context_length <= limit,
+            f"context_length={context_length}",
+            f"at most {limit}, its positions",
+            "Pass a smaller one.",
+        )
         self.whole_context = reading == "last" or (padding == "seen" and not causal)
 
 # %% ../../nbs/03_backbone/1_towers/40_text_encoders.ipynb #3e0119eb

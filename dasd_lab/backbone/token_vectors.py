@@ -47,9 +47,8 @@ def _around_a_word(
     word = [i for i, special in enumerate(encoding.special_tokens_mask[: len(tokens)]) if not special] or [0]
     before = tokens[: word[0]]
     after = tokens[word[-1] + 1 :]
-    fits = len(before) <= 1 and len(after) <= 1
     expect(
-        fits,
+        len(before) <= 1 and len(after) <= 1,
         f"a tokenizer that frames a word as {tokens}",
         "at most one start and one end token",
         "Pass the names: start=…, end=….",
@@ -168,9 +167,8 @@ def carried_rows(
     seed: int = 0,  # for random rows
 ) -> Tensor:  # [len(after), W], type and device of `rows`
     "Map token vectors to another vocabulary"
-    fits = len(rows) >= len(before) and (full is None or full.shape[1] == rows.shape[1])
     expect(
-        fits,
+        len(rows) >= len(before) and (full is None or full.shape[1] == rows.shape[1]),
         f"token vectors {tuple(rows.shape)} for {len(before):,} tokens",
         "a row per token, all of one width",
         "Take matrix and tokenizer from one model.",

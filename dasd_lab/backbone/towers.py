@@ -466,8 +466,7 @@ def build(
 ) -> tuple[nn.Module, TextTower]:  # random weights
     "Build a model and its text tower from a configuration"
     expect(kind in KINDS, f"a backbone of kind {kind!r}", f"one of {sorted(KINDS)}", "Update the package.")
-    module = importlib.import_module(f"dasd_lab.backbone.{KINDS[kind]}")
-    return getattr(module, f"build_{kind}")(config)
+    return getattr(importlib.import_module(f"dasd_lab.backbone.{KINDS[kind]}"), f"build_{kind}")(config)
 
 # %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #63131ad1
 def load_weights(

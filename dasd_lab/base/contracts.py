@@ -121,8 +121,7 @@ class RetrievalMethod(nn.Module):
 @patch(as_prop=True)
 def seen_corpora(self: RetrievalMethod) -> tuple[str, ...]:
     "Corpora that the method or its backbone was trained on; a method without a backbone names its own"
-    backbone = getattr(self, "backbone", None)
-    return (*self.training_corpora, *getattr(backbone, "training_corpora", ()))
+    return (*self.training_corpora, *getattr(getattr(self, "backbone", None), "training_corpora", ()))
 
 
 @patch(as_prop=True)

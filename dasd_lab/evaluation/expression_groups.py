@@ -27,8 +27,7 @@ GROUPS = dict(
 @lru_cache
 def _sentences() -> dict[str, list[dict[str, str]]]:
     "The sentences of `expression_groups.json` by language"
-    path = files("dasd_lab") / "evaluation" / "expression_groups.json"
-    return json.loads(path.read_text(encoding="utf-8"))
+    return json.loads((files("dasd_lab") / "evaluation" / "expression_groups.json").read_text(encoding="utf-8"))
 
 
 def expression_group_languages() -> list[str]:

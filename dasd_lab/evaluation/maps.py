@@ -207,8 +207,7 @@ def neighbours_kept(
     sampled = np.sort(np.random.default_rng(0).permutation(len(x))[:n_max])
 
     def neighbours(rows):
-        search = NearestNeighbors(n_neighbors=k + 1, algorithm="brute").fit(rows)
-        return search.kneighbors(rows[sampled])[1]
+        return NearestNeighbors(n_neighbors=k + 1, algorithm="brute").fit(rows).kneighbors(rows[sampled])[1]
 
     in_features = neighbours(x)
     on_map = neighbours(np.asarray(points))

@@ -184,9 +184,8 @@ def _same_settings(runs: Sequence[dict], out: str | Path) -> None:
     "Refuse a file whose lines of a method have other settings"
     own = {(run["method"], *run["languages"]): run["settings"] for run in runs}
     for row in read_runs(out):
-        same = own.get((row["method"], *row["languages"]), row["settings"]) == row["settings"]
         expect(
-            same,
+            own.get((row["method"], *row["languages"]), row["settings"]) == row["settings"],
             f"{out} holds runs of {row['method']} for {', '.join(row['languages'])} with other settings",
             "the same for all seeds",
             "Give another file, or remove those lines.",

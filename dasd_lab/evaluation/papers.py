@@ -68,8 +68,12 @@ class PaperTable:
     ) -> PaperRow:
         "One row"
         found = [row for row in self.rows if name == row.name] or [row for row in self.rows if name == row.label]
-        names = [row.name for row in self.rows]
-        expect(len(found) == 1, f"the row {name!r} of {self.title}", f"one of {names}", "Give label and setting.")
+        expect(
+            len(found) == 1,
+            f"the row {name!r} of {self.title}",
+            f"one of {[row.name for row in self.rows]}",
+            "Give label and setting.",
+        )
         return found[0]
 
     def columns_for(

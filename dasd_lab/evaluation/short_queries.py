@@ -41,8 +41,7 @@ class ShortQuery:
 @lru_cache
 def _photograph_queries() -> dict[str, list[dict]]:
     "The queries of `short_queries.json` by kind"
-    path = files("dasd_lab") / "evaluation" / "short_queries.json"
-    return json.loads(path.read_text(encoding="utf-8"))
+    return json.loads((files("dasd_lab") / "evaluation" / "short_queries.json").read_text(encoding="utf-8"))
 
 
 def photograph_languages() -> list[str]:

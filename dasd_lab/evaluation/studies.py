@@ -42,9 +42,8 @@ def read_runs(
         return []
     with opening(path, _FILE, _ANOTHER):
         text = Path(path).read_text(encoding="utf-8")
-    complete = text[: text.rfind("\n") + 1]
-    lines = enumerate(complete.splitlines(), 1)
-    rows = [json_line(line, f"{path}, line {i}", _FILE, _ANOTHER) for i, line in lines]
+    complete = text[: text.rfind("\n") + 1].splitlines()
+    rows = [json_line(line, f"{path}, line {i}", _FILE, _ANOTHER) for i, line in enumerate(complete, 1)]
     return checked(list[dict], rows, str(path))
 
 # %% ../../nbs/07_evaluation/79_studies.ipynb #a53d6860
@@ -125,8 +124,7 @@ def data(
     key = tuple(languages), tuple(sorted(reads))
     if key not in self.training:
         self.settings(reads)
-        options = self.features, encoding_bar, reads
-        self.training[key] = training_data(self.corpus, languages, self.backbone, *options)
+        self.training[key] = training_data(self.corpus, languages, self.backbone, self.features, encoding_bar, reads)
     return self.training[key]
 
 # %% ../../nbs/07_evaluation/79_studies.ipynb #495cc5af

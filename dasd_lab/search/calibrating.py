@@ -125,8 +125,7 @@ def calibrate(
 # %% ../../nbs/08_search/0_queries/30_calibrating.ipynb #b04fe07e
 def queries_without_image() -> dict[str, list[str]]:
     "Language → queries that no image of a scene or of everyday life fits"
-    path = files("dasd_lab") / "evaluation" / "queries_without_image.json"
-    return json.loads(path.read_text(encoding="utf-8"))
+    return json.loads((files("dasd_lab") / "evaluation" / "queries_without_image.json").read_text(encoding="utf-8"))
 
 # %% ../../nbs/08_search/0_queries/30_calibrating.ipynb #42601c12
 def _signs(

@@ -273,8 +273,7 @@ def walk(
 ) -> Iterator[Rows]:  # with 'id'
     "All rows in the order of their keys; it may include changes that are made meanwhile"
     with self._errors():
-        found = as_filter(where)
-        pages = self._client.query_iterator(self.name, batch_size=size, filter=found, output_fields=["id"])
+        pages = self._client.query_iterator(self.name, batch_size=size, filter=as_filter(where), output_fields=["id"])
         while page := pages.next():
             yield self.read([row["id"] for row in page], columns)
         pages.close()
