@@ -145,9 +145,7 @@ def matrix_norms(
     mean: Tensor | None = None,  # [K, H, H] over many captions
 ) -> dict[str, Tensor]:  # reference → [B, K]
     "Frobenius norms of the matrices and of their deviations"
-    references = ["zero", "identity"]
-    if mean is not None:
-        references.append("mean")
+    references = ("zero", "identity") if mean is None else ("zero", "identity", "mean")
     return {name: torch.linalg.matrix_norm(deviation(generated, name, mean)) for name in references}
 
 # %% ../../nbs/07_evaluation/40_adaptation.ipynb #438ec67b

@@ -312,8 +312,8 @@ def probe_table(
         parts = [
             linear_probe(features, style, groups, kind, seed).add_prefix("style_"),
             of_content.add_prefix("content_"),
+            cluster_agreement(features, style)[["nmi"]].add_prefix("style_"),
         ]
-        parts.append(cluster_agreement(features, style)[["nmi"]].add_prefix("style_"))
         if len(set(groups)) < len(groups):
             parts.append(paraphrase_invariance(features, groups)[["nearest"]].add_prefix("paraphrase_"))
         if meaning is not None:
