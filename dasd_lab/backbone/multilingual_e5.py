@@ -110,8 +110,7 @@ def tensor(
     n = prod(shape)
     if not is_packed:
         return torch.from_numpy(self._data[start : start + 4 * n].view(np.float32).copy()).view(shape)
-    blocks = self._data[start : start + n // _BLOCK * _BLOCK_BYTES].reshape(-1, _BLOCK_BYTES)
-    return unpacked(blocks).view(shape)
+    return unpacked(self._data[start : start + n // _BLOCK * _BLOCK_BYTES].reshape(-1, _BLOCK_BYTES)).view(shape)
 
 # %% ../../nbs/03_backbone/1_towers/74_multilingual_e5.ipynb #3cdf53ee
 @patch

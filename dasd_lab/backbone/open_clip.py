@@ -256,8 +256,7 @@ def offline_config(
     name = built["text_cfg"].get("hf_model_name")
     if not name:
         return built, "open_clip"
-    own = read_json(Path(folder or "") / "config.json", optional=True) if folder else {}
-    encoder = own or ENCODERS.get(name)
+    encoder = (read_json(folder / "config.json", optional=True) if folder else {}) or ENCODERS.get(name)
     expect(
         encoder,
         f"no configuration of the text encoder {name}",

@@ -158,8 +158,9 @@ def _block_options(self: EncoderText, i: int, tokens: Tensor, end_index: Tensor)
     if self.causal:
         options["is_causal"] = True
     if hasattr(self.encoder, "rotary_emb"):
-        positions = torch.arange(L, device=tokens.device)[None]
-        options["position_embeddings"] = self.encoder.rotary_emb(tokens, positions, kind)
+        options["position_embeddings"] = self.encoder.rotary_emb(
+            tokens, torch.arange(L, device=tokens.device)[None], kind
+        )
     relative = _part(self.blocks[0], ("layer.0.SelfAttention",))  # mT5's first block holds the bias of all
     if relative is not None:
         options["position_bias"] = relative.compute_bias(L, L)

@@ -17,12 +17,13 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 import torch
+from sklearn.preprocessing import normalize
 from torch import Tensor
 
 from ..backbone.towers import attention, computing
 from ..base.contracts import Caption, RetrievalMethod
 from ..base.foundation import expect
-from .probes import unit_rows
+
 from .retrieval import rank
 from ..methods.dasd.encoder import AdaptedEncoder
 
@@ -136,8 +137,7 @@ def deviation(
     mean: Tensor | None = None,  # [K, H, H] over many captions, for 'mean'
 ) -> Tensor:  # [B, K, H, H]
     "Matrices minus the identity, minus the mean matrix, or unchanged"
-    references = dict(identity=torch.eye(generated.shape[-1]), zero=0.0, mean=mean)
-    return generated - references[reference]
+    return generated - dict(identity=torch.eye(generated.shape[-1]), zero=0.0, mean=mean)[reference]
 
 # %% ../../nbs/07_evaluation/40_adaptation.ipynb #d8648053
 def matrix_norms(
@@ -238,8 +238,7 @@ def sayings(
     for visual_id in ids:
         captions = by_content[visual_id]
         if describe:
-            languages = sorted({c.language for c in captions})
-            variants = product(languages, styles, range(wordings))
+            variants = product(sorted({c.language for c in captions}), styles, range(wordings))
             captions = [describe(visual_id, language, style, seed=seed + i) for language, style, i in variants]
         new = {(c.language, c.text): c for c in captions}
         if drawn and len(drawn) + len(new) > n:
@@ -260,7 +259,7 @@ def adapter_similarity(
         "Give more captions.",
     )
     matrices = (generated if block is None else generated[:, block]).double()
-    rows = unit_rows((matrices - matrices.mean(0)).flatten(1).numpy())
+    rows = normalize((matrices - matrices.mean(0)).flatten(1).numpy())
     return (rows @ rows.T).clip(-1, 1)
 
 # %% ../../nbs/07_evaluation/40_adaptation.ipynb #6119bece

@@ -80,7 +80,6 @@ def _card_preset(card: dict) -> dict:
 
 # %% ../../nbs/07_evaluation/50_comparison.ipynb #e052fed0
 _SETTINGS = ("preset", "method", "seed", "languages", "corpus", "corpus_checksum", "backbone", "versions")
-_FACTS = ("parameters", "cpu_s")
 
 
 def _run_settings(manifest: dict, card: dict, preset: dict) -> dict:
@@ -120,10 +119,10 @@ def read_run(
     )
     card = run_card(folder)
     preset = read_json(folder / "preset.json", optional=True) or _card_preset(card or manifest)
-    nested = _run_settings(manifest, card, preset)
-    facts = {k: card[k] for k in _FACTS if k in card}
-    progress = read_progress(folder) or {}
-    return RunRecord(name or folder.name, folder, flat(nested), log, progress.get("state", "finished"), facts)
+
+    facts = {k: card[k] for k in ("parameters", "cpu_s") if k in card}
+    state = (read_progress(folder) or {}).get("state", "finished")
+    return RunRecord(name or folder.name, folder, flat(_run_settings(manifest, card, preset)), log, state, facts)
 
 # %% ../../nbs/07_evaluation/50_comparison.ipynb #e1c1ac87
 _RUN_FILES = ("card.json", "run.json", "log.jsonl")
@@ -273,8 +272,7 @@ def holm(
     "Holm's correction for several tests"
     order = np.argsort(p, kind="stable")
     corrected = np.zeros(len(p))
-    steps = np.arange(len(p), 0, -1) * np.asarray(p)[order]
-    corrected[order] = np.maximum.accumulate(steps).clip(max=1.0)
+    corrected[order] = np.maximum.accumulate(np.arange(len(p), 0, -1) * np.asarray(p)[order]).clip(max=1.0)
     return corrected.tolist()
 
 # %% ../../nbs/07_evaluation/50_comparison.ipynb #511c6be6

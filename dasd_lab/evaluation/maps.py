@@ -209,9 +209,8 @@ def neighbours_kept(
     def neighbours(rows):
         return NearestNeighbors(n_neighbors=k + 1, algorithm="brute").fit(rows).kneighbors(rows[sampled])[1]
 
-    in_features = neighbours(x)
-    on_map = neighbours(np.asarray(points))
-    shared = [len((set(a) & set(b)) - {i}) for i, a, b in zip(sampled, in_features, on_map)]
+    pairs = zip(sampled, neighbours(x), neighbours(np.asarray(points)))
+    shared = [len((set(of_features) & set(on_map)) - {i}) for i, of_features, on_map in pairs]
     return float(np.mean(shared) / k), k / (len(x) - 1)
 
 # %% ../../nbs/07_evaluation/30_maps.ipynb #4859e2d8

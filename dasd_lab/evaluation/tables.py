@@ -119,10 +119,8 @@ def _values(
 ) -> list[TableRow]:
     "A row for each value of one setting"
     own, *others = values
-    changed = {value: {setting: value} for value in others if value != own}
-    return [
-        TableRow(name.format(value), change, paper.format(value)) for value, change in ({own: {}} | changed).items()
-    ]
+    changes = {own: {}} | {value: {setting: value} for value in others if value != own}
+    return [TableRow(name.format(value), change, paper.format(value)) for value, change in changes.items()]
 
 # %% ../../nbs/07_evaluation/80_tables.ipynb #8cc96bbb
 def _bottlenecks(preset: dict, backbone: Backbone) -> list[TableRow]:
@@ -244,9 +242,11 @@ def _unslotted(
 def _on_dasd_text(preset: dict) -> dict:
     "DASD's text side instead of a trained multilingual encoder"
     other = load_preset("leccr.pictograms_dasd")
-    trains = other["stages"][0]["trains"]
-    text = {"config.text": other["config"]["text"], "config.description_encoder": "frozen"}
-    return text | {"stages.0.trains": trains}
+    return {
+        "config.text": other["config"]["text"],
+        "config.description_encoder": "frozen",
+        "stages.0.trains": other["stages"][0]["trains"],
+    }
 
 # %% ../../nbs/07_evaluation/80_tables.ipynb #71455f68
 def _numbers_of_slots(preset: dict, backbone: Backbone) -> list[TableRow]:
@@ -490,8 +490,7 @@ class TableRuns:
 
     def _differs(self, row: TableRow) -> bool:
         "Is a row not the preset itself?"
-        otherwise = row.skip or row.origin != "human" or row.as_large
-        return bool(otherwise) or vary(self.preset, row.changes) != self.preset
+        return bool(row.skip) or row.origin != "human" or row.as_large or vary(self.preset, row.changes) != self.preset
 
     def method(self, row: TableRow, seed: int) -> tuple[RetrievalMethod, float]:  # with its CPU time in seconds
         "A trained variant; rows with the same settings share it"

@@ -170,8 +170,7 @@ class GalleryService:
             for path in (folder.resolve(), folder.absolute()):
                 text = text.replace(str(path), "…").replace(str(path).lstrip("/"), "…")  # Lance leaves out the /
         # the folder as it was given, which may be a relative path
-        given = re.escape(str(self._gallery.folder))
-        return re.sub(rf"(?<![\w./\\-]){given}(?=[/\\])", "…", text)
+        return re.sub(rf"(?<![\w./\\-]){re.escape(str(self._gallery.folder))}(?=[/\\])", "…", text)
 
     async def refuse(self, request: Request, e: Exception) -> Response:
         "The answer to a request that failed"

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 from fastcore.basics import patch
+from sklearn.preprocessing import normalize
 from traitlets import Any, Bool, Int, Tuple, Unicode
 
 from ...base.contracts import Caption, expect
@@ -36,7 +37,7 @@ from dasd_lab.evaluation.maps import (
     neighbours_kept,
     standardised,
 )
-from ...evaluation.probes import paraphrase_invariance, unit_rows
+from ...evaluation.probes import paraphrase_invariance
 from ..sentences import read_sentences
 from ..theme import duration_text
 from ..workbench import State, Workbench, shows_messages
@@ -427,7 +428,7 @@ def nearest(
     "Captions with the highest cosine of the standardised features"
     found = {}
     for name, x in self.analysis.features.items():
-        cosine = unit_rows(x) @ x[index]  # times the length of one row
+        cosine = normalize(x) @ x[index]  # times the length of one row
         cosine[index] = -np.inf
         found[name] = np.argsort(-cosine, kind="stable")[: min(k, len(x) - 1)].tolist()
     return found

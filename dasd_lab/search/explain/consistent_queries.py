@@ -175,8 +175,9 @@ def mean_recall(
     positives: Tensor,  # [Q] index of the image that each caption describes
 ) -> float:  # in [0, 1]
     "Mean of the six recalls of a matrix of scores"
-    visuals = dict(features=scores.T, scores=scores.T)
-    ranks = rank(lambda _, part: part["scores"].T, scores, visuals, positives, max(1, scores.shape[1]))
+    ranks = rank(
+        lambda _, part: part["features"].T, scores, dict(features=scores.T), positives, max(1, scores.shape[1])
+    )
     return retrieval_figures(ranks)["mean_recall"]
 
 # %% ../../../nbs/08_search/3_explain/50_consistent_queries.ipynb #b7c7f613

@@ -14,7 +14,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 

@@ -89,8 +89,7 @@ class MilvusEngine:
             Path(self.uri).parent.mkdir(parents=True, exist_ok=True)
         with self._errors():
             self._client = self._milvus.MilvusClient(self.uri, token=token, timeout=self._timeout)
-            lite = self._client.get_server_version().startswith("milvus_lite")
-            self._kind = np.float32 if lite else np.float16
+            self._kind = np.float32 if self._client.get_server_version().startswith("milvus_lite") else np.float16
             self._open(None)
 
     def _errors(self):  # a context
