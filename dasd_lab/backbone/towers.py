@@ -560,8 +560,7 @@ def with_packaged(
         if left in kept:
             changes[name] = kept.pop(left), kept.pop(right)
             whole[name] = changed(whole[name], changes[name])
-    if changes:
-        clip.changes = changes
+    clip.changes = changes
     return whole | kept
 
 # %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #675dd46f

@@ -291,9 +291,7 @@ def encode_visuals(
     visuals: Tensor | Mapping[str, Tensor],  # `visual_columns`, or image features [N, E] alone
 ) -> dict[str, Tensor]:  # 'features' [N, E]; a method may add keys, first axis N
     "Embed images in the shared space"
-    if isinstance(visuals, Mapping):
-        return dict(features=visuals["image_features"])
-    return dict(features=visuals)
+    return dict(features=visuals["image_features"] if isinstance(visuals, Mapping) else visuals)
 
 # %% ../../nbs/00_base/05_contracts.ipynb #f048ca3b
 @patch

@@ -53,10 +53,8 @@ def checked(
     args = typing.get_args(kind)
     if dataclasses.is_dataclass(kind) or typing.is_typeddict(kind):
         return value if dataclasses.is_dataclass(value) else settings(kind, value, where)
-    if origin in (typing.Union, types.UnionType) and value is None and type(None) in args:
-        return None
     if origin in (typing.NotRequired, typing.Union, types.UnionType):
-        return checked(args[0], value, where)
+        return None if value is None and type(None) in args else checked(args[0], value, where)
     if origin is dict:
         _of_type(value, dict, "an object", where)
         return {key: checked(args[1], item, f"{where}.{key}") for key, item in value.items()} if args else value
@@ -136,12 +134,10 @@ def read_json(
     optional: bool = False,  # an empty object if there is no file
 ) -> Any:  # see `checked`
     "Read a JSON file and compare its content with a type"
-    try:
+    if optional and not Path(path).exists():
+        return {}
+    with opening(path, expected, next_step):
         content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as e:
-        if optional and isinstance(e, FileNotFoundError | NotADirectoryError):
-            return {}
-        raise LabError(f"{path} cannot be read: {e}", expected, next_step) from e
     try:
         return checked(kind, content, str(path))
     except LabError as e:

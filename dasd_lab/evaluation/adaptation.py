@@ -23,7 +23,6 @@ from torch import Tensor
 from ..backbone.towers import attention, computing
 from ..base.contracts import Caption, RetrievalMethod
 from ..base.foundation import expect
-
 from .retrieval import rank
 from ..methods.dasd.encoder import AdaptedEncoder
 
@@ -334,8 +333,7 @@ def ranks_without(
 ) -> pd.DataFrame:  # [Q, settings] ranks, 1 is best
     "Ranks of target images with adapters switched off (Table 10)"
     blocks = check_adapters(method)
-    if off is None:
-        off = switch_offs(blocks)
+    off = switch_offs(blocks) if off is None else off
     unknown = sorted(set().union(*off.values()) - set(blocks))
     expect(
         not unknown,

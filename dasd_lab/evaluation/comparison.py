@@ -74,9 +74,7 @@ class RunRecord:
 def _card_preset(card: dict) -> dict:
     "The preset named by a card, with its changes; empty if it is unknown"
     name = card.get("preset")
-    if name not in list_presets():
-        return {}
-    return vary(load_preset(name), card.get("changes") or {})
+    return vary(load_preset(name), card.get("changes") or {}) if name in list_presets() else {}
 
 # %% ../../nbs/07_evaluation/50_comparison.ipynb #e052fed0
 _SETTINGS = ("preset", "method", "seed", "languages", "corpus", "corpus_checksum", "backbone", "versions")
@@ -144,9 +142,7 @@ def run_folders(
     root = Path(root)
     expect(root.is_dir(), f"no folder {root}", "a run, or a folder of runs", "Check the path.")
     runs = sorted(filter(_is_run, root.iterdir()), key=lambda f: (f.stat().st_mtime, f.name))
-    if _is_run(root):
-        return [root] + [f for f in runs if f.name != "method"]
-    return runs
+    return [root, *(f for f in runs if f.name != "method")] if _is_run(root) else runs
 
 # %% ../../nbs/07_evaluation/50_comparison.ipynb #c6b4f8df
 def load_record(
@@ -170,9 +166,7 @@ CIRCUMSTANCES = ("corpus", "corpus_checksum", "versions", "vocab_size", "backbon
 def _setting_text(value) -> str:
     if isinstance(value, tuple):
         return ", ".join(map(str, value))
-    if isinstance(value, float):
-        return f"{value:g}"
-    return str(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 # %% ../../nbs/07_evaluation/50_comparison.ipynb #5ccfb2c6
 def differing(

@@ -99,11 +99,8 @@ def needs(
     "Parameter counts in training and at test time"
     sizes = {name: p.numel() for name, p in method.named_parameters() if not name.startswith(_NOT_COUNTED)}
     training = sum(sizes.values())
-    text_tower = None
-    if isinstance(method.backbone, Backbone):
-        text_tower = frozen_text(method)
-    elif isinstance(method, SMALR):
-        text_tower = 0
+    without_tower = 0 if isinstance(method, SMALR) else None
+    text_tower = frozen_text(method) if isinstance(method.backbone, Backbone) else without_tower
     if not isinstance(method, SMALR):
         of_critic = sum(size for name, size in sizes.items() if name.startswith("critic."))
         return Needs(training, training - of_critic, 0, text_tower)

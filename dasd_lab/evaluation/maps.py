@@ -38,9 +38,7 @@ def feature_names(
     method: RetrievalMethod,  # any
 ) -> tuple[str, ...]:
     "Names of the caption features that a method provides"
-    if hasattr(method, "disentangler"):
-        return DISENTANGLED
-    return ("target_features",)
+    return DISENTANGLED if hasattr(method, "disentangler") else ("target_features",)
 
 # %% ../../nbs/07_evaluation/30_maps.ipynb #0744e1c1
 def _features_of(method: RetrievalMethod, texts: list[str], language: str) -> dict[str, Tensor]:

@@ -75,9 +75,9 @@ def planned_runs(
     groups = [list(languages)]
     if each and len(languages) > 1:
         groups += [[language] for language in languages]
-    for seed, group, name in product(seeds, groups, chosen):
-        if name in TRAINED:
-            runs.append(method_run(name, group, seed, vary(load_preset(presets[name]), dict(changes or {}))))
+    trained = {name: vary(load_preset(presets[name]), dict(changes or {})) for name in chosen if name in TRAINED}
+    for seed, group, name in product(seeds, groups, trained):
+        runs.append(method_run(name, group, seed, trained[name]))
     return runs
 
 # %% ../../nbs/07_evaluation/85_methods.ipynb #0070ee7a

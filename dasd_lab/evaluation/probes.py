@@ -252,11 +252,9 @@ def adapter_spread(
         deviation = x - x.mean(0)
         directions = normalize(deviation if centred else x)
         cosine = directions @ directions.T
-        row = {"block": block + 1}
-        for kind, pairs in kinds.items():
-            row[kind] = float(cosine[pairs].mean()) if pairs.any() else np.nan
-        row["varying"] = float((deviation**2).sum() / max((x**2).sum(), 1e-300))
-        rows.append(row)
+        row = {kind: float(cosine[pairs].mean()) if pairs.any() else np.nan for kind, pairs in kinds.items()}
+        varying = float((deviation**2).sum() / max((x**2).sum(), 1e-300))
+        rows.append(dict(block=block + 1) | row | dict(varying=varying))
     return pd.DataFrame(rows).set_index("block")
 
 # %% ../../nbs/07_evaluation/20_probes.ipynb #2180b8d0

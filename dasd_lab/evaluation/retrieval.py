@@ -162,15 +162,13 @@ def retrieval_figures(
     ranks: Ranks,  # from `rank`
 ) -> dict[str, float]:
     "Metrics of one set of ranks: six recalls, their mean and their sum in %, median and mean rank"
-    figures = {}
-    for direction in DIRECTIONS:
-        for k in CUTOFFS:
-            figures[f"{direction}_R@{k}"] = float((getattr(ranks, direction) < k).double().mean())
+    of_direction = {direction: getattr(ranks, direction) for direction in DIRECTIONS}
+    figures = {f"{d}_R@{k}": float((of_direction[d] < k).double().mean()) for d in DIRECTIONS for k in CUTOFFS}
     recalls = list(figures.values())
     figures["mean_recall"] = sum(recalls) / 6
     figures["sum_recall"] = 100 * sum(recalls)
     for direction in DIRECTIONS:
-        from_one = getattr(ranks, direction).double() + 1
+        from_one = of_direction[direction].double() + 1
         figures[f"{direction}_median_rank"] = float(from_one.quantile(0.5))
         figures[f"{direction}_mean_rank"] = float(from_one.mean())
     return figures
@@ -198,8 +196,7 @@ def markdown_table(
     "Rows as a Markdown table with short column names"
     short = [m.replace("text_to_image", "T→I").replace("image_to_text", "I→T").replace("_", " ") for m in metrics]
     lines = [["language", *short], ["---"] + ["---:"] * len(metrics)]
-    for name, row in rows.items():
-        lines.append([name] + [shown_value(m, row[m]) for m in metrics])
+    lines += [[name, *(shown_value(m, row[m]) for m in metrics)] for name, row in rows.items()]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 # %% ../../nbs/07_evaluation/10_retrieval.ipynb #62221581
@@ -269,9 +266,7 @@ def split_columns(
     known: Mapping[str, Tensor] | None = None,  # columns of these images from the same backbone
 ) -> dict[str, Tensor]:  # see `RetrievalMethod.visual_columns`
     "Columns that a method reads of the images of a split"
-    descriptions = None
-    if "description_ids" in method.read_columns:
-        descriptions = corpus.descriptions(split)
+    descriptions = corpus.descriptions(split) if "description_ids" in method.read_columns else None
     return method.visual_columns(corpus.visuals(split), descriptions, known)
 
 # %% ../../nbs/07_evaluation/10_retrieval.ipynb #37cf8fec
