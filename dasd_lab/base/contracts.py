@@ -223,17 +223,23 @@ def make_room(
     "Resize weights to the shapes of a checkpoint; does nothing unless stages change shapes"
 
 # %% ../../nbs/00_base/05_contracts.ipynb #635e2ea3
+@patch(as_prop=True)
+def readable(self: RetrievalMethod) -> tuple[str, ...]:
+    "Languages of captions: the target languages, and that of the frozen model last"
+    source = getattr(getattr(self, "backbone", None), "source_language", "en")
+    return tuple(dict.fromkeys((*self.languages, source)))
+
+
 @patch
 def check_language(
     self: RetrievalMethod,
     language: str,  # ISO 639
 ) -> None:
     "Refuse a language that the method was not trained for"
-    source = self.backbone.source_language
     expect(
-        language in (*self.languages, source),
+        language in self.readable,
         f"a caption in {language!r}",
-        f"one of {[*self.languages, source]}",
+        f"one of {list(self.readable)}",
         "Train this language first: `dasd-lab train --languages …`.",
     )
 

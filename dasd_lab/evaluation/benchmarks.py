@@ -38,11 +38,11 @@ def one_of(
 ) -> str:  # ISO 639
     "A language that the method reads; an error for any other"
     code = language_code(language)
-    readable = (*method.languages, method.backbone.source_language)
+
     expect(
-        code in readable,
+        code in method.readable,
         f"the language {language!r}",
-        f"one of {', '.join(dict.fromkeys(readable))}",
+        f"one of {', '.join(method.readable)}",
         "Choose one of them, or train a method for that language.",
     )
     return code

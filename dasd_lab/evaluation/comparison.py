@@ -300,10 +300,7 @@ def reads(
     name: str,  # of a method
 ) -> tuple[str, ...]:
     "Languages that a method reads and the corpus has, its source language last"
-    method = self.methods[name]
-    source = getattr(getattr(method, "backbone", None), "source_language", "en")
-    languages = dict.fromkeys((*method.languages, source))
-    return tuple(language for language in languages if language in self.corpus.languages)
+    return tuple(language for language in self.methods[name].readable if language in self.corpus.languages)
 
 # %% ../../nbs/07_evaluation/50_comparison.ipynb #4d8a8c90
 @patch(as_prop=True)

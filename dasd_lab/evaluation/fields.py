@@ -94,8 +94,8 @@ def field_figures(
 ) -> dict[str, dict]:  # field → metrics, language, pictures, captions, English mean recall and the share that is kept
     "Retrieval metrics of a method on each field"
     row_of = {visual_id: i for i, visual_id in enumerate(corpus.visuals(split).ids)}
-    reads = {method.backbone.source_language, *method.languages}
-    tests = [field_test(corpus, name, split) for name in fields if corpus.fields[name].language in reads]
+
+    tests = [field_test(corpus, name, split) for name in fields if corpus.fields[name].language in method.readable]
     found = {}
     with evaluating(method):
         columns = split_columns(method, corpus, split, known)

@@ -156,10 +156,10 @@ def measure(
 ) -> Reproduced:  # a value, or a note, for each column
     "Evaluate a method on the columns of a table about one corpus"
     split = columns[0].split
-    reads = {method.backbone.source_language, *method.languages}
+
     notes = {}
     for language in dict.fromkeys(column.language for column in columns):
-        unread = "" if language in reads else f"the run does not read {language}"
+        unread = "" if language in method.readable else f"the run does not read {language}"
         notes[language] = unread or what_is_missing(corpus, split, language)
     measured = [language for language, note in notes.items() if not note]
     rows = {}

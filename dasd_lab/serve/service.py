@@ -31,7 +31,6 @@ from ..corpora.languages import direction
 from ..corpora.visuals import PICTURE_SUFFIXES
 from ..search.on_disk.filters import read_filter
 from ..search.on_disk.stored import StoredGallery
-from ..search.queries import supported_languages
 from .limits import ServiceSettings, protected
 from .uploads import reencoded, uploaded_picture
 
@@ -195,7 +194,7 @@ def gallery(self: GalleryService) -> dict[str, str | int | bool | list[str] | di
         title=settings.title,
         pictures=len(gallery),
         method=gallery.method.name,
-        languages=list(supported_languages(gallery.method)),
+        languages=list(gallery.method.readable),
         columns={n: c.kind for n, c in self._columns.items()},
         own=gallery.changeable,
         may_write=settings.may_write,

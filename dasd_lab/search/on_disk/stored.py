@@ -37,7 +37,7 @@ from .engine import Engine, checked_rows
 from .filters import FACTS, Column, read_filter
 from .places import is_gallery, read_record
 from .thumbnails import StoredThumbnails
-from ..queries import read_query, supported_languages
+from ..queries import read_query
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -176,7 +176,7 @@ class StoredGallery:
         return isinstance(id, str) and bool(self.engine.read([id], [])["id"])
 
     def __repr__(self) -> str:
-        languages = ", ".join(supported_languages(self.method))
+        languages = ", ".join(self.method.readable)
         about = f"method {self.method.name!r} ({languages}), {len(self.embeddings)} embeddings"
         return f"StoredGallery of {len(self):,} images in {self.folder}, {about}"
 
