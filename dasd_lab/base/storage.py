@@ -84,11 +84,10 @@ def folder_lock(
     descriptor = os.open(folder, os.O_RDONLY)
     _LOCKS.add(descriptor)
     try:
-        try:
+        free = False
+        with suppress(OSError):
             fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
             free = True
-        except OSError:
-            free = False
         yield free
     finally:
         _LOCKS.discard(descriptor)

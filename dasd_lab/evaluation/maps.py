@@ -100,8 +100,6 @@ class MapSpec:
     reducer: str = "umap"  # umap | tsne
     seed: int = 0  # of all random draws; it has no visible effect on t-SNE
     neighbours: int = 15  # UMAP: number of neighbours
-    min_dist: float = 0.1  # UMAP: minimum distance between points
-    perplexity: float = 30.0  # t-SNE: effective number of neighbours
 
 # %% ../../nbs/07_evaluation/30_maps.ipynb #8c7fc79d
 _ONE_AT_A_TIME = threading.Lock()
@@ -133,7 +131,7 @@ def _umap_points(x: np.ndarray, spec: MapSpec) -> np.ndarray:
     distances, indices = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(x).kneighbors(x)
     reducer = load_umap()(
         n_neighbors=k,
-        min_dist=spec.min_dist,
+        min_dist=0.1,
         random_state=spec.seed,
         n_jobs=1,
         init=_start(x),  # the spectral start is random where captions have equal features
@@ -146,7 +144,7 @@ def _umap_points(x: np.ndarray, spec: MapSpec) -> np.ndarray:
 def _tsne_points(x: np.ndarray, spec: MapSpec) -> np.ndarray:
     from sklearn.manifold import TSNE
 
-    perplexity = min(spec.perplexity, (len(x) - 1) / 3)
+    perplexity = min(30, (len(x) - 1) / 3)  # effective number of neighbours
     return TSNE(perplexity=perplexity, init=_start(x), random_state=spec.seed).fit_transform(x)
 
 
@@ -219,7 +217,7 @@ class ClusterSpec:
     method: str = "kmeans"  # kmeans | hdbscan
     n_clusters: int = 4  # k-means: number of clusters
     min_size: int = 0  # HDBSCAN: minimum size of a cluster; 0: n/50, at least 5
-    dimensions: int = 10  # HDBSCAN: number of principal components
+
     seed: int = 0  # of k-means
 
 # %% ../../nbs/07_evaluation/30_maps.ipynb #3e3f4545
@@ -236,6 +234,9 @@ def _kmeans(x: np.ndarray, spec: ClusterSpec) -> np.ndarray:
     return KMeans(spec.n_clusters, n_init=5, random_state=spec.seed).fit_predict(x)
 
 # %% ../../nbs/07_evaluation/30_maps.ipynb #0b25345f
+_DIMENSIONS = 10  # principal components that HDBSCAN clusters
+
+
 def _hdbscan(x: np.ndarray, spec: ClusterSpec) -> np.ndarray:
     from sklearn.cluster import HDBSCAN
     from sklearn.decomposition import PCA
@@ -243,9 +244,9 @@ def _hdbscan(x: np.ndarray, spec: ClusterSpec) -> np.ndarray:
     n, width = x.shape
     size = spec.min_size or max(5, n // 50)
     expect(2 <= size <= n, f"clusters of at least {size} captions", f"2 to {n}", "Change the minimum size.")
-    if spec.dimensions < width:
+    if width > _DIMENSIONS:
         solver = "full" if n < 2000 else "covariance_eigh"
-        x = PCA(min(spec.dimensions, n), random_state=spec.seed, svd_solver=solver).fit_transform(x)
+        x = PCA(min(_DIMENSIONS, n), random_state=spec.seed, svd_solver=solver).fit_transform(x)
     return HDBSCAN(min_cluster_size=size, min_samples=min(5, size), copy=True).fit_predict(x)
 
 # %% ../../nbs/07_evaluation/30_maps.ipynb #aad49eac
@@ -301,15 +302,6 @@ def caption_facts(
 # %% ../../nbs/07_evaluation/30_maps.ipynb #27b751d0
 _MARKS = ["cluster", "fact", "value", "count", "share", "overall", "lift", "p"]
 
-
-def _cluster_values(clusters: np.ndarray, cells: Sequence) -> list[tuple[object, int]]:
-    "Pairs of value and cluster, one for each value of each caption"
-    pairs = []
-    for cluster, cell in zip(clusters, cells):
-        values = set(cell) if isinstance(cell, tuple) else (cell,)
-        pairs += [(value, int(cluster)) for value in values if value]
-    return pairs
-
 # %% ../../nbs/07_evaluation/30_maps.ipynb #f76e5823
 def marks(
     clusters: np.ndarray,  # [n]
@@ -320,26 +312,22 @@ def marks(
     from scipy.stats import hypergeom
 
     n = len(clusters)
-    sizes = {int(c): int(size) for c, size in zip(*np.unique(clusters, return_counts=True)) if c >= 0}
-    rows = []
+    counted = []
     for fact, cells in facts.items():
-        pairs = _cluster_values(clusters, cells)
-        if not pairs:
-            continue
-        counts = pd.crosstab(*zip(*pairs))
-        totals = counts.sum(axis=1)
-        for cluster in sizes.keys() & set(counts.columns):
-            size = sizes[cluster]
-            for value, count in counts[cluster][counts[cluster] > 0].items():
-                share = count / size
-                overall = totals[value] / n
-                p = hypergeom.sf(count - 1, n, totals[value], size)
-                rows.append((cluster, fact, value, count, share, overall, share / overall, p))
-    table = pd.DataFrame(rows, columns=_MARKS)
-    table["p"] = (table.p * len(table)).clip(upper=1)
+        values = pd.Series([[*{*cell}] if isinstance(cell, tuple) else [cell] for cell in cells]).explode()
+        values = values[values.map(bool)]
+        pairs = pd.DataFrame(dict(cluster=np.asarray(clusters)[values.index], value=values))
+        counts = pairs.groupby(["cluster", "value"]).size().reset_index(name="count")
+        totals = counts.groupby("value")["count"].transform("sum")
+        counted.append(counts.assign(fact=fact, total=totals))
+    table = pd.concat(counted, ignore_index=True).query("cluster >= 0")
+    size = table.cluster.map(pd.Series(clusters).value_counts())
+    p = hypergeom.sf(table["count"] - 1, n, table.total, size)
+    table = table.assign(share=table["count"] / size, overall=table.total / n, p=(p * len(table)).clip(max=1))
+    table["lift"] = table.share / table.overall
     table = table[(table.p < level) & (table.lift > 1)]
     table = table.sort_values(["cluster", "p", "lift"], ascending=[True, True, False], kind="stable")
-    return table.reset_index(drop=True)
+    return table.reset_index(drop=True)[_MARKS]
 
 # %% ../../nbs/07_evaluation/30_maps.ipynb #f8ac6a36
 def cluster_table(
