@@ -59,7 +59,15 @@ class PackedEncoder:
             type_vocab_size=segments,
             layer_norm_eps=epsilon,
         )
-        self._read_pieces()
+        n, start, end, pad, self.unknown, size = self._numbers("5iQ")
+        bounds = self._array(np.uint32, n + 1).tolist()
+        scores = self._array(np.float32, n).tolist()
+        text = self._array(np.uint8, size).tobytes()
+        names = [text[a:b].decode() for a, b in zip(bounds, bounds[1:])]
+        self.pieces = list(zip(names, scores))
+        self.special = dict(start=names[start], end=names[end], pad=names[pad])
+        _, size = self._numbers("iI")
+        self._at += size  # a table of characters, which NFKC gives as well
         self._places = dict(self._place() for _ in range(*self._numbers("i")))
 
 # %% ../../nbs/03_backbone/1_towers/74_multilingual_e5.ipynb #c5b35714
@@ -75,20 +83,6 @@ def _array(self: PackedEncoder, kind: type, n: int) -> np.ndarray:
 def _numbers(self: PackedEncoder, layout: str) -> tuple:
     "The next numbers, in the letters of `struct`"
     return struct.unpack(f"<{layout}", self._array(np.uint8, struct.calcsize(f"<{layout}")).tobytes())
-
-# %% ../../nbs/03_backbone/1_towers/74_multilingual_e5.ipynb #739e9cb5
-@patch
-def _read_pieces(self: PackedEncoder) -> None:
-    "Pieces with their scores, and the places of the special ones"
-    n, start, end, pad, self.unknown, size = self._numbers("5iQ")
-    bounds = self._array(np.uint32, n + 1).tolist()
-    scores = self._array(np.float32, n).tolist()
-    text = self._array(np.uint8, size).tobytes()
-    names = [text[a:b].decode() for a, b in zip(bounds, bounds[1:])]
-    self.pieces = list(zip(names, scores))
-    self.special = dict(start=names[start], end=names[end], pad=names[pad])
-    _, size = self._numbers("iI")
-    self._at += size  # a table of characters, which NFKC gives as well
 
 # %% ../../nbs/03_backbone/1_towers/74_multilingual_e5.ipynb #950cf882
 @patch

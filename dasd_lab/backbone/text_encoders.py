@@ -74,8 +74,7 @@ def longest_context(
     "Number of tokens that an encoder has positions for"
     for name, module in encoder.named_modules():
         if name.endswith(_POSITIONS):
-            reserved = 0 if module.padding_idx is None else module.padding_idx + 1
-            return module.num_embeddings - reserved
+            return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
     return getattr(encoder.config, "max_position_embeddings", None)
 
 # %% ../../nbs/03_backbone/1_towers/40_text_encoders.ipynb #4c88b241

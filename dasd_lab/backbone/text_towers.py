@@ -60,8 +60,8 @@ def build_clip(
     try:
         with tempfile.TemporaryDirectory() as d:
             (Path(d) / "open_clip_config.json").write_text(json.dumps(dict(model_cfg=config, preprocess_cfg={})))
-            device = torch.get_default_device()  # meta where shapes alone are wanted
-            options: dict[str, Any] = dict(device=device, load_weights=False, pretrained_text=False)
+            # the device is meta where shapes alone are wanted
+            options: dict[str, Any] = dict(device=torch.get_default_device(), load_weights=False, pretrained_text=False)
             return open_clip.create_model(f"local-dir:{d}", **options)
     finally:
         logging.disable(logging.NOTSET)

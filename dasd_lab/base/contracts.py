@@ -182,8 +182,7 @@ def descriptions_for(
     "Descriptions; those that are missing are written by `describer`, if there is one"
     if self.describer is None or all(descriptions):
         return list(descriptions)
-    written = self.describer.of_features(images)
-    return [given or words for given, words in zip(descriptions, written, strict=True)]
+    return [given or own for given, own in zip(descriptions, self.describer.of_features(images), strict=True)]
 
 # %% ../../nbs/00_base/05_contracts.ipynb #07cbcb88
 @patch

@@ -89,8 +89,7 @@ def _run_settings(manifest: dict, card: dict, preset: dict) -> dict:
         stages.append(stage | dict(steps=steps.get(stage["name"], stage["steps"])))
     config = dict(manifest.get("config", preset.get("config", {})))
     languages = config.pop("languages", None)
-    nested = {k: v for k, v in (manifest | card).items() if k in _SETTINGS}
-    nested |= dict(config=config, stages=stages)
+    nested = {k: v for k, v in (manifest | card).items() if k in _SETTINGS} | dict(config=config, stages=stages)
     if languages is not None:
         nested["languages"] = languages
     if "vocab_size" in preset:

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['TRAINED', 'TRANSLATED', 'UNTRAINED', 'TIMED', 'ENGLISH', 'method_run', 'planned_runs', 'query_ms', 'MethodRuns',
-           'run_methods', 'methods_table', 'wide_table']
+           'run_methods', 'methods_table']
 
 # %% ../../nbs/07_evaluation/85_methods.ipynb #a772fbae
 import json
@@ -248,11 +248,3 @@ def methods_table(
         bound = dict(method=ENGLISH, trained_for="", language=first["language"], field=name, seeds=1, share=100.0)
         table.append(bound | dict(mean_recall=100 * first["english_mean_recall"], pictures=first["pictures"]))
     return pd.DataFrame(table)
-
-# %% ../../nbs/07_evaluation/85_methods.ipynb #7f62436c
-def wide_table(
-    table: pd.DataFrame,  # from `methods_table`
-    figure: str = "share",  # a column
-) -> pd.DataFrame:  # index (method, trained_for), a column per field
-    "One figure of every method on every field"
-    return table.pivot_table(figure, ["method", "trained_for"], "field", sort=False)

@@ -111,8 +111,7 @@ def paper_tables(
         columns = tuple(settings(PaperColumn, column) for column in table["columns"])
         names = [column.name for column in columns]
         rows = tuple(PaperRow(r["label"], r["setting"], dict(zip(names, r["values"]))) for r in table["rows"])
-        facts = (table[name] for name in ("caption", "metric", "note"))
-        tables[number] = PaperTable(paper, number, *facts, columns, rows)
+        tables[number] = PaperTable(paper, number, table["caption"], table["metric"], table["note"], columns, rows)
     return tables
 
 # %% ../../nbs/07_evaluation/78_papers.ipynb #d58c23c8

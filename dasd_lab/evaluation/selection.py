@@ -9,6 +9,8 @@ __all__ = ['figures_on']
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 
+import pandas as pd
+
 from ..base.contracts import RetrievalMethod
 from ..base.foundation import expect
 from ..corpora.catalog import Corpus
@@ -39,7 +41,6 @@ def figures_on(
             "Train without a selection, or name another split.",
         )
         rows = evaluate(method, corpus, split, evaluated, "available", columns(method)).rows
-        first = next(iter(rows.values()))
-        return {name: sum(row[name] for row in rows.values()) / len(rows) for name in first}
+        return pd.DataFrame(rows).mean(axis=1).to_dict()
 
     return figures

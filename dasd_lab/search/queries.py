@@ -27,8 +27,7 @@ def emoji_as_words(
         emoji.config.load_language(language)
 
     def name(_, data):
-        words = data.get(language, data["en"]).strip(":").replace("_", " ")
-        return f" {words} "
+        return f" {data.get(language, data['en']).strip(':').replace('_', ' ')} "
 
     return " ".join(emoji.replace_emoji(text, name).split())
 

@@ -219,14 +219,13 @@ def search_by_upload(self: GalleryService, picture: Upload, request: Annotated[S
 # %% ../../nbs/10_serve/30_service.ipynb #ff538a63
 @patch
 def _search(self: GalleryService, request: SearchRequest, picture) -> SearchAnswer:
-    gallery = self._gallery
     where = read_facts(request.where, "the filter")
     read_filter(where, self._columns)
     most = min(request.k, self._settings.most_results)
     k = min(most + 1, 1000)  # one more result, if possible, tells whether there is a next page
     if request.text.strip():
         language = request.language or None
-        hits = gallery.search(request.text, language, k, request.skip, where, picture, request.share)
+        hits = self._gallery.search(request.text, language, k, request.skip, where, picture, request.share)
     else:
         expect(
             picture is not None,
@@ -234,7 +233,7 @@ def _search(self: GalleryService, request: SearchRequest, picture) -> SearchAnsw
             "one of them",
             "Enter a text or choose an image.",
         )
-        hits = gallery.similar(picture, k, request.skip, where)
+        hits = self._gallery.similar(picture, k, request.skip, where)
     facts = self._facts(hits.ids)
     shown = [hit for hit in hits[:most] if hit.id in facts]  # others have just been removed
     found = [FoundPicture(rank=hit.rank, id=hit.id, score=hit.score, facts=facts[hit.id]) for hit in shown]

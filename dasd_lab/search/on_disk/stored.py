@@ -583,12 +583,6 @@ def change(
         self._encode_descriptions(ids)
     return n
 
-# %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #3dfea626
-@patch
-def update(self: StoredGallery, ids: str | Sequence[str], **facts) -> int:
-    "`change` with facts as keyword arguments: `gallery.update(id, year=1984)`"
-    return self.change(ids, facts)
-
 # %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #e5dab22a
 @patch
 def _encode_descriptions(self: StoredGallery, ids: Sequence[str]) -> None:
