@@ -646,9 +646,8 @@ def listed_languages(
     manifest: Mapping,  # see `BackboneManifest`
 ) -> TowerLanguages | None:  # None: known by the configuration
     "The languages that the card of a backbone lists"
-    if "languages" not in manifest:
-        return None
-    return TowerLanguages(tuple(manifest["languages"]), manifest.get("languages_because", "as saved"))
+    because = manifest.get("languages_because", "as saved")
+    return TowerLanguages(tuple(manifest["languages"]), because) if "languages" in manifest else None
 
 # %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #590beab5
 def load_backbone(

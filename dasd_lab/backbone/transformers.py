@@ -457,8 +457,7 @@ def packaged_backbone(
     config = packaged_config(packages, image, **more)
     model, tower = build_dual_stream(config)
     load_weights(model, model.state_dict() | model.packaged_state(), "the packages")
-    folder = packaged_file(packages["text"]).parent
-    tokenizer = folder_tokenizer(folder, config["text"].get("model_type", ""))
+    tokenizer = folder_tokenizer(packaged_file(packages["text"]).parent, config["text"].get("model_type", ""))
     name = f"{packages['text']} + {packages['image']}"
     options = timm_preprocessing(image["timm"]) | dict(preprocessing)
     return verified(Backbone(model, tokenizer, config, name, text=tower, kind="dual_stream", **options))

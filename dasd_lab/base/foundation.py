@@ -118,9 +118,8 @@ def shipped_folder() -> Path:
 def lab_home() -> Path:
     "The folder below which everything is written that is given no other place"
     given = os.environ.get("DASD_LAB_HOME")
-    if given:
-        return Path(given).expanduser()
-    return lab_folder() or platformdirs.user_data_path("dasd_lab", appauthor=False)
+    own = lab_folder() or platformdirs.user_data_path("dasd_lab", appauthor=False)
+    return Path(given).expanduser() if given else own
 
 # %% ../../nbs/00_base/00_foundation.ipynb #c6607b9a
 def home_path(

@@ -306,12 +306,10 @@ def switch_offs(
 # %% ../../nbs/07_evaluation/40_adaptation.ipynb #1ccfdf70
 def _encoded(method: AdaptedEncoder, captions: Sequence[str], languages: Sequence[str], skip: tuple) -> Tensor:
     "Captions of several languages as embeddings [Q, E], with some adapters switched off"
-    rows = [None] * len(captions)
+    rows: dict[int, Tensor] = {}
     for language, indices in _language_batches(languages, len(languages)):
-        encoded = method.encode_captions([captions[i] for i in indices], language, skip=skip)
-        for i, row in zip(indices, encoded):
-            rows[i] = row
-    return torch.stack(rows)
+        rows |= zip(indices, method.encode_captions([captions[i] for i in indices], language, skip=skip))
+    return torch.stack([rows[i] for i in range(len(captions))])
 
 # %% ../../nbs/07_evaluation/40_adaptation.ipynb #75dd2d3a
 @torch.no_grad()

@@ -83,10 +83,8 @@ _SETTINGS = ("preset", "method", "seed", "languages", "corpus", "corpus_checksum
 def _run_settings(manifest: dict, card: dict, preset: dict) -> dict:
     "Nested settings of a run from its manifest, card and preset"
     steps = card.get("stages", {})
-    stages = []
-    for given in preset.get("stages", []):
-        stage = plain(settings(Stage, given))
-        stages.append(stage | dict(steps=steps.get(stage["name"], stage["steps"])))
+    planned = [plain(settings(Stage, given)) for given in preset.get("stages", [])]
+    stages = [stage | dict(steps=steps.get(stage["name"], stage["steps"])) for stage in planned]
     config = dict(manifest.get("config", preset.get("config", {})))
     languages = config.pop("languages", None)
     nested = {k: v for k, v in (manifest | card).items() if k in _SETTINGS} | dict(config=config, stages=stages)

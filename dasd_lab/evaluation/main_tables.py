@@ -246,11 +246,10 @@ def main_figures(
     "All rows, with a note for each missing figure"
     opened = cache(open_corpus)
     columns = [column for column in printed.columns if column.figure]
-    done = []
-    for row in rows:
-        done.append(_row_figures(row, [run for run in runs if run.is_of(row)], columns, reading, opened))
+    own = [[run for run in runs if run.is_of(row)] for row in rows]
+    done = [_row_figures(row, of_row, columns, reading, opened) for row, of_row in zip(rows, own)]
     paper = next((row.name for row in printed.rows if row.label.upper() == printed.paper.upper()), "")
     for run in runs:
-        if not any(run.is_of(row) for row in rows):
+        if not any(run in of_row for of_row in own):
             done.append(replace(_run_figures(run, columns, reading, opened), paper=paper))
     return done

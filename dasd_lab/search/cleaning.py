@@ -35,8 +35,7 @@ def clean_query(
         "text",
         "To search by image use gallery.similar(picture).",
     )
-    visible = "".join(map(_visible, text))
-    cleaned = " ".join(unicodedata.normalize("NFC", visible).split())
+    cleaned = " ".join(unicodedata.normalize("NFC", "".join(map(_visible, text))).split())
     expect(
         cleaned.strip("".join(KEPT_MARKS)),
         "an empty query",

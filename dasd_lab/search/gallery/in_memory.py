@@ -106,9 +106,8 @@ def shortened(
 def _heading(query: Query) -> str:
     "The query with its language"
     language = html.escape(query.language)
-    origin = "given"
-    if query.recognised:
-        origin = f"recognised, {query.confidence:.0%}" if query.confidence else "assumed"
+    recognised = f"recognised, {query.confidence:.0%}" if query.confidence else "assumed"
+    origin = recognised if query.recognised else "given"
     return (
         '<div style="margin:0 2px 8px">'
         f'<bdi dir="auto" lang="{language}" style="font-size:1.15em;font-weight:600">'
@@ -457,8 +456,7 @@ def caption_features(
         )
         rows = [i for i, c in enumerate(captions) if c.language == language]
         with evaluating(method):
-            encoded = method.encode_captions([captions[i].text for i in rows], language).float().cpu()
-        features |= dict(zip(rows, encoded))
+            features |= zip(rows, method.encode_captions([captions[i].text for i in rows], language).float().cpu())
     return torch.stack([features[i] for i in range(len(captions))])
 
 # %% ../../../nbs/08_search/1_gallery/20_in_memory.ipynb #d07c209f
