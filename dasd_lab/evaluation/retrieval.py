@@ -367,8 +367,7 @@ def evaluate(
     corpus,  # has `captions(split, language, origin)` and `visuals(split)`
     split: str = "test",  # of the corpus
     languages: Sequence[str] | None = None,  # ISO 639; None: target languages of the method that the corpus has
-    # of the captions; None: all; available: of each language see `available_origin`
-    origin: str | None = "human",
+    origin: str | None = "human",  # of the captions; None: all; available: of each language see `available_origin`
     image_features: Tensor | Mapping[str, Tensor] | None = None,  # [N, E], or `visual_columns`; None: computed
     slice_size: int = 1024,  # maximum number of images scored at once
     reading: Reading = "captions",  # convention for image→text with several captions per image
@@ -389,9 +388,7 @@ def evaluate(
     origins = dict.fromkeys(languages, origin)
     if origin == "available":
         origins = {language: available_origin(corpus, split, language) for language in languages}
-    rows = {}
     ranks = {}
-    n_captions = {}
     with evaluating(method):
         columns = split_columns(method, corpus, split, image_columns(image_features))
         _checked_features(columns["image_features"], len(visuals), split)
@@ -401,8 +398,6 @@ def evaluate(
             text = method.encode_captions([c.text for c in captions], language)
             positives = caption_positives(captions, visuals.ids)
             ranks[language] = rank(method.score, text, encoded, positives, slice_size, reading)
-            rows[language] = retrieval_figures(ranks[language])
-            n_captions[language] = len(captions)
     about = dict(
         method=method.name,
         corpus=corpus.name,
@@ -410,10 +405,10 @@ def evaluate(
         origin=origins if len(set(origins.values())) > 1 else next(iter(origins.values()), origin),
         reading=reading,
         n_visuals=len(visuals),
-        n_captions=n_captions,
+        n_captions={language: len(of_language.text_to_image) for language, of_language in ranks.items()},
     )
     if "description_ids" in method.read_columns:
         own = dict(captioner=method.describer.name) if method.describer else {}
         about["descriptions"] = corpus.captioner(split) or own
-    targets = tuple(language for language in languages if language != source_language)
-    return Results(rows, targets, about, ranks)
+    rows = {language: retrieval_figures(of_language) for language, of_language in ranks.items()}
+    return Results(rows, tuple(language for language in languages if language != source_language), about, ranks)
