@@ -194,7 +194,7 @@ def test_a_method_that_reads_descriptions_compares_by_those_of_now(painted, gall
         return reads.visuals([i])["slots"][:, 0].tolist()
 
     assert slots("03.png") == [3.0] and slots("04.png") == [0.0]
-    reads.update("03.png", description="abcde")
+    reads.change("03.png", dict(description="abcde"))
     assert slots("03.png") == [5.0]  # at once
     gallery.change(["03.png", "04.png"], dict(description="x"))
     assert slots("03.png") == slots("04.png") == [] and reads.embed() == 2 and slots("04.png") == [1.0]
@@ -202,7 +202,7 @@ def test_a_method_that_reads_descriptions_compares_by_those_of_now(painted, gall
     import_folder(reads, painted)
     assert slots("03.png") == [1.0]  # and keeps what was told
     reads.add([Image.new("RGB", (4, 4))], ["drawn"])
-    reads.update("drawn", description="abc")
+    reads.change("drawn", dict(description="abc"))
     assert slots("drawn") == [0.0]  # no file to look at: as it was seen
 
 
