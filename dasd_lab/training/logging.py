@@ -25,6 +25,7 @@ from accelerate.tracking import (
     is_tensorboard_available,
 )
 from fastcore.basics import patch
+from torch import Tensor
 
 from ..base.contracts import LabError, expect
 from ..base.presets import checked, opening, read_json
@@ -138,8 +139,9 @@ def add(
     self: RunLog,
     row: Mapping,  # 'step', 'stage' and figures
 ) -> None:
-    "Add a row. NaN and infinity, which JSON lacks, are written as null"
-    plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+    "Add a row. NaN and infinity, which JSON lacks, are written as null; a fault only where there is one"
+    values = {k: v.item() if isinstance(v, Tensor) else v for k, v in row.items() if k != "fault" or v}
+    plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
     self.rows.append(plain)
     if self.folder:
         _append(self.folder, plain)

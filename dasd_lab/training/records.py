@@ -215,7 +215,6 @@ FILES = {
     "method": "the trained method; `load_run` reads both",
     "card.json": "the results, for programs",
     "checkpoints": "from which an interrupted run resumes",
-    "faults": "faulty batches, with the weights at that time",
     "progress.json": "the position of the run",
     "captions.jsonl": "the training captions",
 }

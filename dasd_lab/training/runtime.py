@@ -183,6 +183,12 @@ def any(self: Worker, flag: Tensor) -> Tensor:  # scalar, bool
     distributed.all_reduce(count)
     return count > 0
 
+
+@patch
+def any_of(self: Worker, flag: bool) -> bool:
+    "Is a flag that lies on the processor set in any process?"
+    return bool(self.any(torch.tensor(flag, device=self.device)))
+
 # %% ../../nbs/06_training/1_loop/40_runtime.ipynb #84fb59ae
 class Gathered(dict[str, Tensor]):
     "Features of this process's rows, gathered from all processes when they are first read"
