@@ -89,7 +89,7 @@ def test_every_source_is_of_a_setting(name):
 def test_it_plans_without_data_and_weights(name, tmp_path, monkeypatch):
     monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path))
     monkeypatch.setenv("DASD_LAB_WEIGHTS", str(tmp_path / "weights"))
-    p = plan(name, measure=False)
+    p = plan(name)
     form = name.rsplit("_", 1)[1]
     assert not p.ready and all(n.next_step for n in p.needs if not n.found)
     assert p.time.startswith("not known") and not any(tmp_path.iterdir())
@@ -244,7 +244,7 @@ def test_such_a_preset_trains_if_everything_is_available(tmp_path, monkeypatch):
         ("dasd.mscoco_finetune_cc300k_official", ["de", "fr"]),
     ):
         small = small_preset(name, languages, len(words), tmp_path / "tower")
-        assert plan(small, measure=False).ready, str(plan(small, measure=False))
+        assert plan(small).ready, str(plan(small))
         run = train(small, out=tmp_path / name, progress=False)
         assert run.method.encode_captions(["Feld 3"], languages[0]).isfinite().all()
         assert run.card["corpus"] == "cc300k"
@@ -274,7 +274,7 @@ opened_once = lru_cache(plan_module.corpus_named)  # reading a corpus takes long
 def test_every_preset_has_a_plan(name, monkeypatch):
     "Whatever its towers are"
     monkeypatch.setattr(plan_module, "corpus_named", opened_once)
-    shown = str(plan(name, measure=False))
+    shown = str(plan(name))
     assert "Memory: " in shown and "frozen towers: " in shown
 
 

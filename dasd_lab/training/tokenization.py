@@ -23,8 +23,7 @@ from ..base.presets import required, settings
 from ..methods.smalr.dictionary import lexicon_pairs, read_dictionary, with_dictionary
 from dasd_lab.methods.smalr.vectors import (
     CooccurrenceSVD,
-    FastTextFiles,
-    TextVectors,
+    WordFiles,
     WordVectors,
     vectors_of,
 )
@@ -79,7 +78,7 @@ def word_vocabulary(
 ) -> tuple[WordVocabulary, Tensor]:  # and vectors [n ids, W]
     "The words of captions and their initial vectors"
     missing = sorted(set(captions) - set(choice.files))
-    needed = choice.kind in ("vec", "bin")
+    needed = choice.kind != "cooccurrence"
     without = f"word_vectors of kind {choice.kind!r} without files of {', '.join(missing)}"
     expect(not needed or not missing, without, "a path for every language", "Set `word_vectors.files`.")
     counted = count_words(captions, choice.tokenizers, choice.fewest)
@@ -99,10 +98,8 @@ def _word_vectors(
 ) -> WordVectors:
     "Vectors that are learned from captions, or loaded from files"
     files = {language: choice.files[language] for language in captions if language in choice.files}
-    if choice.kind == "vec":
-        return TextVectors(files, choice.dim)
-    if choice.kind == "bin":
-        return FastTextFiles(files, choice.dim)
+    if choice.kind != "cooccurrence":
+        return WordFiles(files, choice.dim, choice.kind)
     words = {language: [vocabulary.words_of(c, language) for c in own] for language, own in captions.items()}
     return CooccurrenceSVD(words, choice.dim, seed=choice.seed)
 

@@ -115,13 +115,8 @@ class LECCR(RetrievalMethod):
         backbone: Backbone,  # frozen
         tokenizer: CaptionTokenizer | int,  # multilingual tokenizer, or only the size of its vocabulary
     ):
-        super().__init__()
+        super().__init__(config, backbone, tokenizer)
         _check_sides(config, backbone)
-        self.config = config
-        self.backbone = backbone
-        self.languages = tuple(config.languages)
-        self.tokenizer = None if isinstance(tokenizer, int) else tokenizer
-        self.n_tokens = tokenizer if isinstance(tokenizer, int) else len(tokenizer)
         if config.text.encoder:
             self.text = MultilingualText(config.text, self.n_tokens)
         else:

@@ -78,10 +78,10 @@ class SMALR(RetrievalMethod):
         backbone: Backbone,  # frozen; only its image tower is used
         tokenizer: WordVocabulary | int,  # the vocabulary, or only its size, for counting weights
     ):
-        super().__init__()
         source = backbone.source_language
-        self.all_languages = (source, *(language for language in config.languages if language != source))
-        self.tokenizer = None if isinstance(tokenizer, int) else tokenizer
+        targets = tuple(language for language in config.languages if language != source)
+        super().__init__(config, backbone, tokenizer, targets)
+        self.all_languages = (source, *targets)
         words = _unnamed_vocabulary(self.all_languages, tokenizer) if isinstance(tokenizer, int) else tokenizer
         expect(
             words.languages == self.all_languages,
@@ -89,10 +89,6 @@ class SMALR(RetrievalMethod):
             f"{', '.join(self.all_languages)}, the source language first",
             "Count the words of these languages in this order.",
         )
-        self.config = config
-        self.backbone = backbone
-        self.languages = self.all_languages[1:]
-        self.n_tokens = len(words)
         width = config.embed_dim
         if config.precomputed:
             self.words = WordTable(len(words), width)
