@@ -92,7 +92,7 @@ def test_it_plans_without_data_and_weights(name, tmp_path, monkeypatch):
     p = plan(name)
     form = name.rsplit("_", 1)[1]
     assert not p.ready and all(n.next_step for n in p.needs if not n.found)
-    assert p.time.startswith("not known") and not any(tmp_path.iterdir())
+    assert not any(tmp_path.iterdir())
     stages = [s.stage for s in p.stages]
     assert [(s.steps, s.batch_size, s.learning_rate) for s in stages] == [
         (45_000, 128, 2e-4),
@@ -110,7 +110,6 @@ def test_it_plans_without_data_and_weights(name, tmp_path, monkeypatch):
         "45,000 steps of 128",
         "adapters of all languages",
         "Memory: ",
-        "Time: not known",
     ):
         assert word in text, word
     assert ("English finetuning" in text) == ("finetune" in name) == ("rate 3e-06, cosine" in text)
@@ -261,7 +260,7 @@ def test_dry_run_of_a_preset(capsys, tmp_path):
     )
     assert main(["train", str(small), "--dry-run", "--set", "stages.1.steps=3"]) == 0
     out = capsys.readouterr().out
-    for word in ("7 steps of 64: 448 captions", "3 steps of 64", "s a step", "Memory: ", "on this processor"):
+    for word in ("7 steps of 64: 448 captions", "3 steps of 64", "Memory: "):
         assert word in out, word
     assert main(["train", str(small), "--dry-run", "--captions", "x.tsv"]) == 2
     assert main(["train", "dasd.none", "--dry-run"]) == 1
@@ -292,7 +291,7 @@ def test_a_plan_on_what_training_opens(capsys, tmp_path, monkeypatch):
     command = ["train", "dasd.pictograms", "--dry-run", "--set", "stages.0.batch_size=8", "--backbone"]
     assert main([*command, str(tmp_path / "model"), "--set", "stages.1.batch_size=8"]) == 0
     out = capsys.readouterr().out
-    assert "[found] backbone model: loaded and verified" in out and "s a step" in out
+    assert "[found] backbone model: loaded and verified" in out and "Memory: " in out
     monkeypatch.setenv("DASD_LAB_WEIGHTS", str(tmp_path / "none"))
     assert main([*command, "chinese-clip-vit-b-16"]) == 1
     assert "dasd-lab weights get chinese-clip-vit-b-16" in capsys.readouterr().err

@@ -149,7 +149,7 @@ def train(
     runtime = self.options.runtime
     with ExitStack() as contexts:
         self.stop_requested = contexts.enter_context(stop_asked())
-        contexts.callback(self.log.close)
+        contexts.callback(self.log.trackers.close)
         contexts.enter_context(deterministic(runtime.deterministic))
         contexts.enter_context(compiled(self.method, runtime.compiled, runtime.length_step))
         for number in range(self.position.stage, len(self.stages)):

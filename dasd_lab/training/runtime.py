@@ -38,7 +38,6 @@ class Runtime:
     compiled: Literal["", "default", "reduce-overhead", "max-autotune"] = ""  # `torch.compile` mode; '': not compiled
     length_step: int = 1  # rows are padded to a multiple of it, which keeps the number of shapes small
     workers: int = 0  # processes that make batches ahead; 0: made in the training process
-    gather: bool = True  # several processes: losses over the rows of all of them; False: each over its own
     deterministic: bool = False  # allow only operations that give the same bits each time
 
 # %% ../../nbs/06_training/1_loop/40_runtime.ipynb #43594d8c
@@ -137,7 +136,7 @@ def features(
     with attention(self.device), computing(self.device, self.runtime.precision):
         features = method.training_features(own)
     features = {k: v.float() if v.is_floating_point() else v for k, v in features.items()}
-    return Gathered(features, self, method.row_axis) if self.n > 1 and self.runtime.gather else features
+    return Gathered(features, self, method.row_axis) if self.n > 1 else features
 
 # %% ../../nbs/06_training/1_loop/40_runtime.ipynb #2b79486e
 @patch
@@ -161,15 +160,13 @@ def share_gradients(
     everywhere: bool = False,  # did every process compute them from all rows?
 ) -> None:
     "Sum the gradients over all processes"
-    if self.n == 1 or everywhere and self.runtime.gather:
+    if self.n == 1 or everywhere:
         return
     gradients = [p.grad for p in parameters if p.grad is not None]
     if not gradients:
         return
     flat = torch.cat([g.flatten() for g in gradients])
     distributed.all_reduce(flat)
-    if not self.runtime.gather:
-        flat /= self.n
     for gradient, summed in zip(gradients, flat.split([g.numel() for g in gradients])):
         gradient.copy_(summed.view_as(gradient))
 
