@@ -24,7 +24,6 @@ from ..methods.smalr.dictionary import lexicon_pairs, read_dictionary, with_dict
 from dasd_lab.methods.smalr.vectors import (
     CooccurrenceSVD,
     WordFiles,
-    WordVectors,
     vectors_of,
 )
 from ..methods.smalr.vocabulary import WordVocabulary, count_words
@@ -95,7 +94,7 @@ def word_vocabulary(
 # %% ../../nbs/06_training/2_recipes/20_tokenization.ipynb #16edadd7
 def _word_vectors(
     choice: WordVectorsChoice, vocabulary: WordVocabulary, captions: Mapping[str, Sequence[str]]
-) -> WordVectors:
+) -> WordFiles | CooccurrenceSVD:
     "Vectors that are learned from captions, or loaded from files"
     files = {language: choice.files[language] for language in captions if language in choice.files}
     if choice.kind != "cooccurrence":

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from ...backbone.open_clip import clip_tokenizer
 from ...backbone.tokens import CaptionTokenizer
-from ...backbone.towers import Backbone, build_clip
+from ...backbone.towers import Backbone, build_clip, load_weights
 from ...base.contracts import LabError, expect
-from ...base.presets import leaves, plain
-from ...base.storage import is_finite, whole_file
+from ...base.presets import leaves, opening, plain
+from ...base.storage import whole_file
 from ...corpora.languages import language_code
 from .adapters import AdapterConfig
 from .disentangling import CriticConfig, DisentanglerConfig
@@ -115,14 +115,6 @@ def official_name(
 # %% ../../../nbs/04_methods/1_dasd/50_official.ipynb #da2a6476
 _WHOLE = "Pass an unmodified checkpoint of one model, all of it."
 
-
-def _shape(state: Mapping[str, Tensor], name: str, axes: int = 2) -> torch.Size:
-    "Shape of a tensor that must exist"
-    expect(name in state, f"an official checkpoint without {name!r}", "the state dict of the whole model", _WHOLE)
-    shape = state[name].shape
-    expect(len(shape) == axes, f"{name} of shape {tuple(shape)}", f"{axes} axes", _WHOLE)
-    return shape
-
 # %% ../../../nbs/04_methods/1_dasd/50_official.ipynb #f428578d
 def _count(state: Mapping[str, Tensor], pattern: str) -> int:
     "One more than the largest number in names that match a pattern"
@@ -141,17 +133,15 @@ def _official_languages(state: Mapping[str, Tensor]) -> tuple[str, ...]:
 # %% ../../../nbs/04_methods/1_dasd/50_official.ipynb #975ba440
 def _official_clip(state: Mapping[str, Tensor]) -> dict:
     "open_clip's `model_cfg` of an official checkpoint"
-    vision, _, _, patch = _shape(state, "visual.conv1.weight", 4)
-    positions, _ = _shape(state, "visual.positional_embedding")
-    context, width = _shape(state, "positional_embedding")
-    vocab, _ = _shape(state, "token_embedding.weight")
+    vision, _, _, patch = state["visual.conv1.weight"].shape
+    context, width = state["positional_embedding"].shape
     sizes = f"towers of widths {vision} and {width}"
     expect(vision % 64 == width % 64 == 0, sizes, "multiples of 64, the width of a head", _WHOLE)
     return dict(
-        embed_dim=_shape(state, "text_projection")[1],
+        embed_dim=state["text_projection"].shape[1],
         quick_gelu=True,
         vision_cfg=dict(
-            image_size=patch * round((positions - 1) ** 0.5),
+            image_size=patch * round((len(state["visual.positional_embedding"]) - 1) ** 0.5),
             patch_size=patch,
             width=vision,
             head_width=64,
@@ -159,7 +149,7 @@ def _official_clip(state: Mapping[str, Tensor]) -> dict:
         ),
         text_cfg=dict(
             context_length=context,
-            vocab_size=vocab,
+            vocab_size=len(state["token_embedding.weight"]),
             width=width,
             heads=width // 64,
             layers=_count(state, _BLOCK),
@@ -171,17 +161,17 @@ def official_sizes(
     state: Mapping[str, Tensor],  # official name → tensor
 ) -> tuple[dict, DASDConfig]:  # open_clip's `model_cfg`, settings of the method
     "Sizes of the model, from the shapes and names of an official checkpoint"
-    clip = _official_clip(state)
-    critic_layers = range(0, _count(state, r"AdvAgent\.discriminator\.model\.(\d+)"), 2)
-    critic = [_shape(state, f"AdvAgent.discriminator.model.{j}.weight")[0] for j in critic_layers]
-    config = official_config(
-        _official_languages(state),
-        token_width=_shape(state, "multilingual_embedding.weight")[1],
-        bottleneck=round(_shape(state, "transformer.resblocks.0.mlp_zi.c_fc1.weight")[0] ** 0.5),
-        characteristics_width=_shape(state, "transformer.zi_adapter_student.c_fc1.weight")[0],
-        critic_hidden=critic[:-1],
-    )
-    return clip, config
+    with opening("an official checkpoint", "the state dict of the whole model", _WHOLE):
+        critic_layers = range(0, _count(state, r"AdvAgent\.discriminator\.model\.(\d+)"), 2)
+        critic = [len(state[f"AdvAgent.discriminator.model.{j}.weight"]) for j in critic_layers]
+        config = official_config(
+            _official_languages(state),
+            token_width=state["multilingual_embedding.weight"].shape[1],
+            bottleneck=round(len(state["transformer.resblocks.0.mlp_zi.c_fc1.weight"]) ** 0.5),
+            characteristics_width=len(state["transformer.zi_adapter_student.c_fc1.weight"]),
+            critic_hidden=critic[:-1],
+        )
+        return _official_clip(state), config
 
 # %% ../../../nbs/04_methods/1_dasd/50_official.ipynb #4d1b230c
 @dataclass(frozen=True)
@@ -197,16 +187,6 @@ class OfficialReport:
         lines += [f"  {count:4} {reason}" for reason, count in Counter(self.unused.values()).items()]
         lines += [f"note: {remark}" for remark in self.remarks]
         return "\n".join(lines)
-
-# %% ../../../nbs/04_methods/1_dasd/50_official.ipynb #b3d6e8eb
-def _check_values(state: Mapping[str, Tensor]) -> None:
-    "Reject tensors of another type, and NaN or infinite values"
-    for name, tensor in state.items():
-        known = tensor.dtype in (torch.float32, torch.float16, torch.bfloat16)
-        step = "Pass the state dict as it was saved."
-        expect(known, f"{name} of type {tensor.dtype}", "weights in float32, or in half precision", step)
-        step = "Use an earlier checkpoint: the training diverged, or the file is damaged."
-        expect(is_finite(tensor), f"{name} with NaN or infinite values", "finite weights", step)
 
 # %% ../../../nbs/04_methods/1_dasd/50_official.ipynb #1ab888c4
 def _iso_code(code: str) -> str:
@@ -245,6 +225,7 @@ def _destinations(state: Mapping[str, Tensor], codes: Mapping[str, str]) -> dict
     return destinations
 
 # %% ../../../nbs/04_methods/1_dasd/50_official.ipynb #c052b46a
+_TYPES = torch.float32, torch.float16, torch.bfloat16
 _OLD_NAMES = dict(
     mu_projection="the name `mu_projection` dates it before 22 August 2024",
     mlp_mu=(
@@ -264,25 +245,6 @@ def _empty_method(clip_cfg: dict, config: DASDConfig, n_tokens: int, tokenizer: 
     backbone = Backbone(clip, clip_tokenizer(), clip_cfg, "official", OPENAI_DATASET_MEAN, OPENAI_DATASET_STD)
     return DASD(config, backbone, tokenizer or n_tokens)
 
-# %% ../../../nbs/04_methods/1_dasd/50_official.ipynb #ed1dbec3
-def _copy_weights(
-    method: DASD,  # filled in place
-    state: Mapping[str, Tensor],  # official name → tensor
-    placed: Mapping[str, str],  # official name → our name
-) -> None:
-    "Copy the tensors of an official checkpoint into a method"
-    weights = method.state_dict()
-    missing = sorted(set(weights) - set(placed.values()))
-    expect(not missing, f"an official checkpoint without tensors for {missing[:3]}", f"{len(weights)} tensors", _WHOLE)
-    for official, ours in placed.items():
-        tensor = state[official].detach()
-        if ours == _TRANSPOSED and tensor.ndim == 2:
-            tensor = tensor.T
-        expected = weights[ours].shape if ours in weights else "no such tensor"
-        other = f"{official} of shape {tuple(state[official].shape)}"
-        expect(tensor.shape == expected, other, f"{expected}, according to the other shapes", _WHOLE)
-        weights[ours].copy_(tensor)
-
 # %% ../../../nbs/04_methods/1_dasd/50_official.ipynb #8965be78
 def from_official(
     state: Mapping[str, Tensor],  # official name → tensor, see `read_weights`
@@ -290,14 +252,16 @@ def from_official(
     languages: Sequence[str] | None = None,  # ISO 639; None: all languages of the checkpoint
 ) -> tuple[DASD, OfficialReport]:
     "Convert an official checkpoint to a DASD with its backbone"
-    _check_values(state)
+    other = [f"{name} of type {v.dtype}" for name, v in state.items() if v.dtype not in _TYPES]
+    expect(not other, ", ".join(other[:3]), "weights in float32, or in half precision", _WHOLE)
     clip_cfg, config = official_sizes(state)
     codes = _language_codes(config.languages, languages)
     config = replace(config, languages=tuple(codes.values()))
     method = _empty_method(clip_cfg, config, len(state["multilingual_embedding.weight"]), tokenizer)
     destinations = _destinations(state, codes)
     placed = {name: ours for name, (ours, _) in destinations.items() if ours}
-    _copy_weights(method, state, placed)
+    tensors = {ours: state[name].T if ours == _TRANSPOSED else state[name] for name, ours in placed.items()}
+    load_weights(method, tensors, "an official checkpoint")
     remarks = [remark for old, remark in _OLD_NAMES.items() if any(old in name for name in state)]
     remarks += [f"the language {code!r} is {language!r} here" for code, language in codes.items() if code != language]
     report = OfficialReport(

@@ -271,6 +271,8 @@ def reads(
 @patch
 def start_from(self: LECCR, rows: Tensor, folder) -> None:
     "Initialise the text encoder from published weights"
+    given = f"{folder} for the text side of {self.config.text.method!r}"
+    expect(isinstance(self.text, MultilingualText), given, "an `encoder` in `config.text`", "Omit `token_vectors`.")
     self.text.start_from(folder)
 
 
