@@ -536,15 +536,12 @@ class _Call:
         "This process and its runtime"
         return Worker(self.options.runtime)
 
-    def corpus_named(self, name: str) -> Corpus:
-        return corpus_named(name, self.preset.get("frames", 1))
-
     @cached_property
     def training_corpus(self) -> Corpus:
         "The corpus that is trained on, opened when it is first needed"
         corpus = self.corpus
         if not isinstance(corpus, Corpus):
-            corpus = self.corpus_named(corpus or required(self.preset, "corpus"))
+            corpus = corpus_named(corpus or required(self.preset, "corpus"), self.preset.get("frames", 1))
         return corpus.with_phrases(self.preset.get("phrases", 0))
 
     @cached_property
@@ -624,7 +621,8 @@ def _data_of(call: _Call, backbone: Backbone) -> tuple[TrainingData, dict[str, T
     stage_corpora = {} if call.corpus or call.data else call.preset.get("stage_corpora") or {}
     # the first process makes the store, the others read it
     with processes().main_process_first() if features else nullcontext():
-        others = {stage: data(call.corpus_named(name)) for stage, name in stage_corpora.items()}
+        frames = call.preset.get("frames", 1)
+        others = {stage: data(corpus_named(name, frames)) for stage, name in stage_corpora.items()}
         return call.data or data(call.training_corpus), others
 
 # %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #83ea5ff9

@@ -157,10 +157,9 @@ def agree(self: Worker, method: RetrievalMethod) -> None:
 def share_gradients(
     self: Worker,
     parameters: Iterable[nn.Parameter],  # after a backward pass
-    everywhere: bool = False,  # did every process compute them from all rows?
 ) -> None:
     "Sum the gradients over all processes"
-    if self.n == 1 or everywhere:
+    if self.n == 1:
         return
     gradients = [p.grad for p in parameters if p.grad is not None]
     if not gradients:
