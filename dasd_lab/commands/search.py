@@ -161,8 +161,16 @@ def _show_hits(hits, english: dict[str, str], as_json: bool) -> None:
             row["in English"] = english.get(hit.id, "")
         rows.append(row)
     query = hits.query
-    doubt = dict(signs=list(hits.doubt.signs), unknown=list(hits.doubt.unknown), sentences=hits.doubt.sentences)
-    show(rows, as_json, dict(query=query.text, language=query.language, recognised=query.recognised, doubt=doubt))
+    show(
+        rows,
+        as_json,
+        dict(
+            query=query.text,
+            language=query.language,
+            recognised=query.recognised,
+            doubt=dict(signs=list(hits.doubt.signs), unknown=list(hits.doubt.unknown), sentences=hits.doubt.sentences),
+        ),
+    )
     for said in hits.doubt.sentences:
         note(said)
     if hits.doubt.sentences and query.recognised:
@@ -213,8 +221,9 @@ def search_images(
     options = dict(skip=skip, where=where)
     gallery, run, language = _searched(gallery, run, backbone, pictures, corpus, language)
     query = _checked_query(query, k, "" if gallery or pictures else corpus or "pictograms", split)
-    asked = dict(gallery=gallery, pictures=pictures, captioner=captioner, where=where, skip=skip, consistent=consistent)
-    _check_search(**asked)
+    _check_search(
+        gallery=gallery, pictures=pictures, captioner=captioner, where=where, skip=skip, consistent=consistent
+    )
     if gallery:
         opened, english = open_gallery(gallery, run, backbone=backbone, images=False), {}
     else:

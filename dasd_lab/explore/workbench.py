@@ -116,8 +116,12 @@ class Workbench(HasTraits):
         super().__init__()
         named = models if isinstance(models, Mapping) else {models.name: models}
         expect(named, "a workbench without a model", "at least one", "Load one: load_run(shipped_run()).")
-        step = "Give corpus=load_corpus('pictograms') or gallery=Gallery(method).add(folder)."
-        expect(corpus or gallery is not None, "neither a corpus nor a gallery", "a source of images", step)
+        expect(
+            corpus or gallery is not None,
+            "neither a corpus nor a gallery",
+            "a source of images",
+            "Give corpus=load_corpus('pictograms') or gallery=Gallery(method).add(folder).",
+        )
         self.corpus = corpus
         if splits is None:
             splits = ("test",) if gallery is None else ()
@@ -310,8 +314,9 @@ def model(
 ) -> Model:
     "A model by name"
     name = next(iter(self.models)) if name is None else name
-    known = f"one of {list(self.models)}"
-    expect(name in self.models, f"a model {name!r}", known, "Add it: workbench.add(name, method).")
+    expect(
+        name in self.models, f"a model {name!r}", f"one of {list(self.models)}", "Add it: workbench.add(name, method)."
+    )
     return self.models[name]
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #97202dfb
@@ -415,8 +420,12 @@ def sample(
     languages = list(languages or self.main.method.languages)
     found = {code: [c for id in self.ids for c in self.captions(id, code, origin)] for code in languages}
     pools = {code: pool for code, pool in found.items() if pool} or self.example_captions(languages)
-    given = f"no captions of origin {origin or 'any'!r} in {', '.join(languages)}"
-    expect(pools, given, "images with captions", "Give a corpus, or add captions to the gallery.")
+    expect(
+        pools,
+        f"no captions of origin {origin or 'any'!r} in {', '.join(languages)}",
+        "images with captions",
+        "Give a corpus, or add captions to the gallery.",
+    )
     rng = np.random.default_rng(seed)
     drawn = []
     for k, pool in enumerate(pools.values()):
@@ -682,10 +691,13 @@ def world_models(
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #8e62cbe3
 def _scenes_workbench() -> Workbench:
     "The models for pictograms over the test and validation images of the built-in corpus"
-    corpus = load_corpus("pictograms")
-    splits = "test", "validation"
-    world = dict(world=WORLDS["pictograms"], title="built-in scenes")
-    workbench = Workbench(world_models("pictograms"), corpus, splits, **world)
+    workbench = Workbench(
+        world_models("pictograms"),
+        load_corpus("pictograms"),
+        ("test", "validation"),
+        world=WORLDS["pictograms"],
+        title="built-in scenes",
+    )
     workbench.add(TRANSLATED, lexicon_model(workbench.main.method.backbone))
     return workbench
 
@@ -721,14 +733,17 @@ def _own_photographs(folder: Path, models: Mapping) -> Workbench:
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #877c5c6e
 def _scenes_as_photographs(models: Mapping) -> Workbench:
     "The models for photographs over some of the built-in scenes, with their captions"
-    method = next(iter(models.values()))[0]
     corpus = load_corpus("pictograms")
-    pictures = corpus_pictures(corpus, "test", method, "photographs", N_SCENES)
+    pictures = corpus_pictures(corpus, "test", next(iter(models.values()))[0], "photographs", N_SCENES)
     ids = set(pictures.gallery.ids)
     for language in (language for language in PHOTOGRAPH_QUERIES if language in corpus.languages):
         pictures.gallery.captions += [c for c in corpus.captions("test", language, "human") if c.visual_id in ids]
-    title = "built-in scenes, as there are no photographs yet"
-    return Workbench(models, gallery=pictures.gallery, world=WORLDS["photographs"], title=title)
+    return Workbench(
+        models,
+        gallery=pictures.gallery,
+        world=WORLDS["photographs"],
+        title="built-in scenes, as there are no photographs yet",
+    )
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #4cf3332c
 @cache
@@ -737,8 +752,7 @@ def world_workbench(
     pictures: str | Path | None = None,  # for photographs: a folder, or a gallery on disk; None: see `own_pictures`
 ) -> Workbench:
     "The workbench of a world"
-    known = f"one of {open_worlds()}"
-    expect(name in open_worlds(), f"a world {name!r}", known, "Choose one whose model is there.")
+    expect(name in open_worlds(), f"a world {name!r}", f"one of {open_worlds()}", "Choose one whose model is there.")
     if name == "pictograms":
         return _scenes_workbench()
     models = world_models(name)

@@ -172,13 +172,14 @@ def _switches(self: Adapters):
     self.on = Toggles("Adapters on:")
     self.part(self._show_switches, "off", "model")
     self.on_user(self.on, lambda on: s.switch(*set(s.blocks) - set(on)))
-    all_on = button("All on", s.switch, "Switch all adapters on")
-    all_off = button("All off", lambda: s.switch(*s.blocks), "Switch all adapters off", css_class="dl-all-off")
-    chosen = self.dropdown("Results for", "chosen", _named_queries, "parsed", css_class="dl-chosen")
     empty = status_html("No caption yet.")
     return section(
         "Switch adapters off",
-        row(self.on, all_on, all_off),
+        row(
+            self.on,
+            button("All on", s.switch, "Switch all adapters on"),
+            button("All off", lambda: s.switch(*s.blocks), "Switch all adapters off", css_class="dl-all-off"),
+        ),
         self.text("dl-rank-summary", _rank_summary, needs="ranks", empty=empty, static=True),
         self.plot(
             "dl-rank-figure",
@@ -187,7 +188,7 @@ def _switches(self: Adapters):
             empty="No query yet. Enter one above.",
         ),
         self.text("dl-ranks", _rank_table, needs="ranks", static=True),
-        row(chosen),
+        row(self.dropdown("Results for", "chosen", _named_queries, "parsed", css_class="dl-chosen")),
         self.grid(
             "best images with the current setting",
             _images,
@@ -285,9 +286,12 @@ def _maps(s: AdaptersState) -> go.Figure | str | None:
 @patch
 def _change(self: Adapters):
     note = "Relative change of the output of each frozen block by its adapter. An adapter that is off changes nothing."
-    change = self.plot("dl-change", _hidden_change, needs="adapted")
-    tokens = self.plot("dl-tokens", _token_change, "chosen", needs="adapted")
-    return section("Change of hidden states", change, tokens, note=note)
+    return section(
+        "Change of hidden states",
+        self.plot("dl-change", _hidden_change, needs="adapted"),
+        self.plot("dl-tokens", _token_change, "chosen", needs="adapted"),
+        note=note,
+    )
 
 
 def _hidden_change(s: AdaptersState) -> go.Figure:
@@ -309,11 +313,10 @@ def _pairs(self: Adapters):
         for trait in ("value", "submitted"):
             self.on_user(box, lambda _: self._compare_sentences(), trait)
     self.part(self._show_sentences, "comparison", "compared")
-    sample = button("Sample captions", self._sample_pairs, "From the corpus", css_class="dl-draw-pairs")
     return section(
         "Pairs: same content or same style",
         *self.sentences,
-        row(sample),
+        row(button("Sample captions", self._sample_pairs, "From the corpus", css_class="dl-draw-pairs")),
         self.plot(
             "dl-pairs", lambda s: f.pair_distances(s.compared, s.many and s.many.usual), "many", needs="distances"
         ),
@@ -355,21 +358,28 @@ def _pair_table(s: AdaptersState) -> pd.DataFrame:
 def _many(self: Adapters):
     n = choose("Captions", [240, 120, 480], "dl-many-n")
     language = self.choice("Language", _language_sets, "model")
-    take = self.task(
-        "Compare captions",
-        lambda report: self.state.take_many(n.value, language.value, report=report),
-        primary=True,
-        css_class="dl-take-many",
+    return section(
+        "Many captions",
+        row(
+            n,
+            language,
+            self.task(
+                "Compare captions",
+                lambda report: self.state.take_many(n.value, language.value, report=report),
+                primary=True,
+                css_class="dl-take-many",
+            ),
+            self.dropdown("Block", "block", _blocks, "model"),
+        ),
+        self.plot(
+            "dl-similarity",
+            lambda s: f.similarity_maps(s.many, None if s.block < 0 else s.block),
+            "block",
+            needs="many",
+        ),
+        self.plot("dl-shares", lambda s: f.shares(s.many.shares) if s.many.labels else None, needs="many"),
+        note=MANY_NOTE,
     )
-    block = self.dropdown("Block", "block", _blocks, "model")
-    similarity = self.plot(
-        "dl-similarity",
-        lambda s: f.similarity_maps(s.many, None if s.block < 0 else s.block),
-        "block",
-        needs="many",
-    )
-    shares = self.plot("dl-shares", lambda s: f.shares(s.many.shares) if s.many.labels else None, needs="many")
-    return section("Many captions", row(n, language, take, block), similarity, shares, note=MANY_NOTE)
 
 # %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #95a7d622
 def _blocks(s: AdaptersState) -> list[tuple[str, int]]:

@@ -117,9 +117,17 @@ def _search(self: Ask):
     )
     parts = [Fold("Models", self._models()), *self._filters(), self._history(), self._show()]
     self.links = prose("", "dl-export")
-    export = button("Export", self.export_results, "Download as a page and as a table", css_class="dl-save")
-    content = [part.content for part in parts]
-    return section("", self.query, row(*parts, export, self.links), *content, css_class="dl-asking")
+    return section(
+        "",
+        self.query,
+        row(
+            *parts,
+            button("Export", self.export_results, "Download as a page and as a table", css_class="dl-save"),
+            self.links,
+        ),
+        *[part.content for part in parts],
+        css_class="dl-asking",
+    )
 
 # %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #23b2c811
 @patch
@@ -188,8 +196,7 @@ def _requests(s: AskState) -> list[tuple[str, int]]:
 @patch
 def _show(self: Ask) -> Fold:
     s = self.state
-    sizes = [(f"{n} images", n) for n in sorted({6, 12, 24, 48, s.k})]
-    size = self.control(choose("Show", sizes, "dl-k"), "k")
+    size = self.control(choose("Show", [(f"{n} images", n) for n in sorted({6, 12, 24, 48, s.k})], "dl-k"), "k")
     self.on_user(size, lambda _: s.repeat())
     self.captions = w.ToggleButton(description="Captions", tooltip="Show the captions of all images")
     self.on_user(self.captions, lambda _: self._show_answers())
@@ -324,8 +331,13 @@ def export_results(self: Ask) -> None:
 def address(self: Ask) -> dict[str, str]:
     "The request, the models and the selected image"
     s = self.state
-    models = ",".join(s.models) if s.models != [s.workbench.main.name] else ""
-    named = dict(like=s.now.picture, q=s.now.text, language_of_query=s.now.language, models=models, image=s.chosen)
+    named = dict(
+        like=s.now.picture,
+        q=s.now.text,
+        language_of_query=s.now.language,
+        models=",".join(s.models) if s.models != [s.workbench.main.name] else "",
+        image=s.chosen,
+    )
     return dict(s.now.filters) | {name: value for name, value in named.items() if value}
 
 # %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #3f5a9e9c
@@ -340,8 +352,12 @@ def open_address(
         return
     names = [name for name in parameters.get("models", "").split(",") if name in s.workbench.models]
     s.models = names[:MAX_MODELS] or s.models
-    filters = {facet: parameters[facet] for facet in self.filters if facet in parameters}
-    s.ask(parameters.get("q", ""), parameters.get("language_of_query", ""), parameters.get("like", ""), filters)
+    s.ask(
+        parameters.get("q", ""),
+        parameters.get("language_of_query", ""),
+        parameters.get("like", ""),
+        {facet: parameters[facet] for facet in self.filters if facet in parameters},
+    )
     if parameters.get("image"):
         s.choose(parameters["image"])
 

@@ -151,8 +151,12 @@ def _show_a_reader(self: AskState, language: str) -> None:
 @patch
 def _check_picture(self: AskState, id: str) -> None:
     "Refuse an image that is not one of the workbench"
-    known = f"one of the {len(self.workbench.ids):,} images"
-    expect(id in self.workbench.main.gallery, f"the image {id!r}", known, "Click an image, or check the id.")
+    expect(
+        id in self.workbench.main.gallery,
+        f"the image {id!r}",
+        f"one of the {len(self.workbench.ids):,} images",
+        "Click an image, or check the id.",
+    )
 
 # %% ../../../nbs/09_explore/1_ask/10_state.ipynb #440b293c
 @patch

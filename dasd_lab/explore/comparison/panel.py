@@ -94,9 +94,12 @@ class Compare(Panel):
     state_class = CompareState
 
     def sections(self):
-        settings = self.text("dl-settings", _settings_html, "chosen", "runs", static=True)
         parts = self._training, self._recall, self._pair, self._queries
-        return [self._runs(), section("Settings that differ", settings), *(part() for part in parts)]
+        return [
+            self._runs(),
+            section("Settings that differ", self.text("dl-settings", _settings_html, "chosen", "runs", static=True)),
+            *(part() for part in parts),
+        ]
 
     def start(self, *folders) -> None:
         "Add folders of runs"
@@ -112,11 +115,23 @@ def _runs(self: Compare):
     self.on_user(self.chosen, lambda names: s.choose(*sorted(names, key=self._place)))
     placeholder = "Folder of a run, or of several runs"
     self.folder = w.Text(placeholder=placeholder, continuous_update=False).add_class("dl-folder")
-    add = button("Add", self._add_folder, "Add the runs of this folder", css_class="dl-add")
-    refresh = button("Refresh", s.refresh, "Read the lab's runs again", css_class="dl-refresh")
-    choose_one = '<p role="status">Choose at least one run.</p>'
-    facts = self.text("dl-facts", lambda s: table_html(s.facts(), digits=1), "runs", needs="chosen", empty=choose_one)
-    return section("Runs", self.chosen, row(self.folder, add, refresh), facts, note=RUNS_NOTE)
+    return section(
+        "Runs",
+        self.chosen,
+        row(
+            self.folder,
+            button("Add", self._add_folder, "Add the runs of this folder", css_class="dl-add"),
+            button("Refresh", s.refresh, "Read the lab's runs again", css_class="dl-refresh"),
+        ),
+        self.text(
+            "dl-facts",
+            lambda s: table_html(s.facts(), digits=1),
+            "runs",
+            needs="chosen",
+            empty='<p role="status">Choose at least one run.</p>',
+        ),
+        note=RUNS_NOTE,
+    )
 
 # %% ../../../nbs/09_explore/5_comparison/30_panel.ipynb #33f4b57e
 @patch
@@ -143,10 +158,15 @@ def _settings_html(s: CompareState) -> str:
 @patch
 def _training(self: Compare):
     on = "chosen", "runs"
-    logged = self.dropdown("Quantity", "quantity", _quantities, *on, css_class="dl-logged")
-    window = self.control(choose("Mean over", [("single rows", 1), ("5 rows", 5), ("20 rows", 20)]), "window")
-    curve = self.plot("dl-curves", _curve, *on, "quantity", "window")
-    return section("Training", row(logged, window), curve, note=CURVES_NOTE)
+    return section(
+        "Training",
+        row(
+            self.dropdown("Quantity", "quantity", _quantities, *on, css_class="dl-logged"),
+            self.control(choose("Mean over", [("single rows", 1), ("5 rows", 5), ("20 rows", 20)]), "window"),
+        ),
+        self.plot("dl-curves", _curve, *on, "quantity", "window"),
+        note=CURVES_NOTE,
+    )
 
 
 def _quantities(s: CompareState) -> list[tuple[str, str]]:
@@ -163,20 +183,27 @@ EVALUATED = "chosen", "evaluated", "metric", "n_pictures"  # traits that tables 
 @patch
 def _recall(self: Compare):
     s = self.state
-    metrics = [(f.metric_name(metric), metric) for metric in METRICS]
-    metric = self.control(choose("Metric", metrics, "dl-metric"), "metric")
-    languages = choose("Languages", [("all", ""), *language_options(s.workbench.languages)], "dl-languages")
-    n_images = self.dropdown("Captions of", "n_pictures", _sizes, "n_pictures", css_class="dl-n-images")
-    evaluate = self.task(
-        "Evaluate",
-        lambda report: s.evaluate([languages.value] if languages.value else None, report),
-        tooltip="Evaluate where results are missing",
-        primary=True,
-        css_class="dl-evaluate",
+    metric = self.control(
+        choose("Metric", [(f.metric_name(metric), metric) for metric in METRICS], "dl-metric"), "metric"
     )
-    recall = self.plot("dl-recall", lambda s: f.recall_figure(s.table(), s.metric), *EVALUATED)
-    table = self.text("dl-table", _recall_table, *EVALUATED, static=True)
-    return section("Recall per language", row(metric, languages, n_images, evaluate), recall, table)
+    languages = choose("Languages", [("all", ""), *language_options(s.workbench.languages)], "dl-languages")
+    return section(
+        "Recall per language",
+        row(
+            metric,
+            languages,
+            self.dropdown("Captions of", "n_pictures", _sizes, "n_pictures", css_class="dl-n-images"),
+            self.task(
+                "Evaluate",
+                lambda report: s.evaluate([languages.value] if languages.value else None, report),
+                tooltip="Evaluate where results are missing",
+                primary=True,
+                css_class="dl-evaluate",
+            ),
+        ),
+        self.plot("dl-recall", lambda s: f.recall_figure(s.table(), s.metric), *EVALUATED),
+        self.text("dl-table", _recall_table, *EVALUATED, static=True),
+    )
 
 # %% ../../../nbs/09_explore/5_comparison/30_panel.ipynb #28976fec
 def _recall_table(s: CompareState) -> str:
@@ -191,12 +218,17 @@ def _sizes(s: CompareState) -> list[tuple[str, int]]:
 # %% ../../../nbs/09_explore/5_comparison/30_panel.ipynb #8c8c02dc
 @patch
 def _pair(self: Compare):
-    first = self.dropdown("First", "first", lambda s: s.chosen, "chosen", css_class="dl-first")
-    second = self.dropdown("Second", "second", lambda s: s.chosen, "chosen", css_class="dl-second")
     on = *EVALUATED, "first", "second"
-    differences = self.plot("dl-differences", _difference_figure, *on)
-    table = self.text("dl-differences-table", _difference_table, *on, static=True)
-    return section("Two runs", row(first, second), differences, table, note=PAIR_NOTE)
+    return section(
+        "Two runs",
+        row(
+            self.dropdown("First", "first", lambda s: s.chosen, "chosen", css_class="dl-first"),
+            self.dropdown("Second", "second", lambda s: s.chosen, "chosen", css_class="dl-second"),
+        ),
+        self.plot("dl-differences", _difference_figure, *on),
+        self.text("dl-differences-table", _difference_table, *on, static=True),
+        note=PAIR_NOTE,
+    )
 
 
 def _difference_figure(s: CompareState) -> go.Figure | str:
@@ -299,10 +331,19 @@ def _query_html(s: CompareState) -> str:
 @patch
 def _hits(self: Compare, which: str) -> w.VBox:
     "Hits of the first or the second run"
-    head = self.text(f"dl-head-{which}", partial(_head_html, which), *LISTED, "query")
-    css_class = f"dl-found-{('first', 'second').index(which)}"
-    grid = self.grid(f"hits of the {which} run", partial(_found, which), *LISTED, "query", size=96, css_class=css_class)
-    return w.VBox([head, grid])
+    return w.VBox(
+        [
+            self.text(f"dl-head-{which}", partial(_head_html, which), *LISTED, "query"),
+            self.grid(
+                f"hits of the {which} run",
+                partial(_found, which),
+                *LISTED,
+                "query",
+                size=96,
+                css_class=f"dl-found-{('first', 'second').index(which)}",
+            ),
+        ]
+    )
 
 # %% ../../../nbs/09_explore/5_comparison/30_panel.ipynb #c7ee2f53
 def _head_html(which: str, s: CompareState) -> str:
