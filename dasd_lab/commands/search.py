@@ -87,11 +87,6 @@ def _searched(gallery, run, backbone, pictures, corpus, language):  # folder of 
     check_readable("a query in", run, [language] if language else [])
     return folder, run, language
 
-# %% ../../nbs/11_commands/86_search.ipynb #2d54345d
-def _english(corpus, split: str) -> dict[str, str]:
-    "English captions by image id"
-    return {caption.visual_id: caption.text for caption in corpus.captions(split, "en")}
-
 # %% ../../nbs/11_commands/86_search.ipynb #95c49ade
 def _in_memory(run, backbone, pictures, captioner, corpus, split):  # `Gallery`; English captions by image id
     "Images of a folder or of a corpus; where their embeddings are kept, captions alone are encoded, by no image tower"
@@ -111,7 +106,8 @@ def _in_memory(run, backbone, pictures, captioner, corpus, split):  # `Gallery`;
     method = open_method(run, backbone) if backbone else open_method(run, images=False)
     if not backbone and not is_kept(method, opened, split):
         method = open_method(run)
-    return corpus_gallery(method, opened, split, bar), _english(opened, split)
+    english = {caption.visual_id: caption.text for caption in opened.captions(split, "en")}
+    return corpus_gallery(method, opened, split, bar), english
 
 # %% ../../nbs/11_commands/86_search.ipynb #5fd199a6
 def _add_translations(gallery, consistent, translator: str, language: str | None) -> None:

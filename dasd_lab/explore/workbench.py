@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['OPTIONAL_COLUMNS', 'NO_IMAGE', 'PHOTOGRAPH_QUERIES', 'WORLDS', 'SHIPPED', 'TRANSLATED', 'CAPTION_CORPORA', 'N_SCENES',
-           'Model', 'Workbench', 'World', 'lexicon_model', 'world_models', 'world_workbench', 'open_worlds',
-           'default_workbench', 'has_photographs', 'first_world', 'first_workbench', 'State', 'shows_messages']
+           'Model', 'Workbench', 'World', 'world_models', 'world_workbench', 'open_worlds', 'default_workbench',
+           'has_photographs', 'first_world', 'first_workbench', 'State', 'shows_messages']
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #5d9d67f7
 import io
@@ -24,7 +24,7 @@ from fastcore.basics import patch
 from PIL import Image
 from traitlets import HasTraits, List, Unicode, dlink
 
-from ..backbone.towers import Backbone, fingerprint, load_backbone
+from ..backbone.towers import fingerprint, load_backbone
 from ..base.contracts import Caption, LabError, RetrievalMethod, expect
 from ..base.foundation import WORLD_VARIABLE, progress_bar
 from ..corpora.catalog import Corpus, built_in, load_corpus
@@ -35,7 +35,7 @@ from ..runs.loading import load_run
 from ..runs.shipped import shipped_run, shipped_runs
 from ..search.gallery.in_memory import Gallery, Hits
 from ..search.gallery.inputs import Thumbnails, data_address, open_picture, open_visual
-from ..search.gallery.views import completed, corpus_gallery, rank_of, view
+from ..search.gallery.views import completed, corpus_gallery, view
 from ..search.queries import supported_languages
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #152d8844
@@ -69,16 +69,6 @@ class Model:
     ) -> Hits:
         "The k best images for a query"
         return self.among(among).search(text, language, k)
-
-    def rank_of(
-        self,
-        text: str,  # query
-        id: str,  # image id
-        language: str | None = None,  # ISO 639; None: detect
-        among: Iterable[str] | None = None,  # image ids to search; None: all images
-    ) -> int:  # 1 is best; ties count against the image
-        "Rank of one image for a query"
-        return rank_of(self.among(among), text, id, language)
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -268,10 +258,15 @@ def example_captions(
     self: Workbench,
     languages: Sequence[str],  # ISO 639
 ) -> dict[str, list[Caption]]:  # language → captions; empty if images have captions
-    "Example queries as captions without an image, for images without captions"
+    "Example queries as captions, for images without captions; translations share the id of an image that is not there"
     if self.world is None or any(self._captions_of.values()):
         return {}
-    return self.world.captions_in(languages)
+    queries = self.world.queries
+    return {
+        language: [Caption(text, language, f"query-{i:02}") for i, text in enumerate(queries[language], 1)]
+        for language in languages
+        if language in queries
+    }
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #543decb1
 @patch(as_prop=True)
@@ -517,6 +512,10 @@ PHOTOGRAPH_QUERIES = dict(
         "pták na stromě",
         "dva hráči bojují o míč",
     ),
+)
+
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #41717e15
+PHOTOGRAPH_QUERIES |= dict(
     zh=(
         "两只狗在雪地里奔跑",
         "一个孩子在荡秋千",
@@ -588,17 +587,6 @@ class World:
     slots_preset: str  # that trains a model with slots
     queries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # language → further queries
 
-    def captions_in(
-        self,
-        languages: Sequence[str],  # ISO 639
-    ) -> dict[str, list[Caption]]:  # language → captions; without languages that have none
-        "The queries as captions; translations of a query share the id of an image that does not exist"
-        return {
-            language: [Caption(text, language, f"query-{i:02}") for i, text in enumerate(self.queries[language], 1)]
-            for language in languages
-            if language in self.queries
-        }
-
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #4fef92b0
 WORLDS = dict(
     photographs=World(
@@ -665,14 +653,6 @@ TRANSLATED = "English, translated query"
 CAPTION_CORPORA = "flickr8k", "stamps"  # photographs with captions, where they are on this machine
 N_SCENES = 200  # of the built-in scenes, shown if there are no photographs
 
-
-def lexicon_model(
-    backbone: Backbone,  # with English as source language
-) -> TranslatedQueries:
-    "The frozen English tower behind the built-in word-by-word translation"
-    gloss = built_in("translator")()
-    return TranslatedQueries(backbone, gloss.sources, lambda text, language: gloss.gloss(text, language).english)
-
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #79f85c23
 @cache
 def world_models(
@@ -690,7 +670,7 @@ def world_models(
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #8e62cbe3
 def _scenes_workbench() -> Workbench:
-    "The models for pictograms over the test and validation images of the built-in corpus"
+    "The models for pictograms, and English behind the word-by-word translation, over test and validation images"
     workbench = Workbench(
         world_models("pictograms"),
         load_corpus("pictograms"),
@@ -698,7 +678,12 @@ def _scenes_workbench() -> Workbench:
         world=WORLDS["pictograms"],
         title="built-in scenes",
     )
-    workbench.add(TRANSLATED, lexicon_model(workbench.main.method.backbone))
+    gloss = built_in("translator")()
+    backbone = workbench.main.method.backbone
+    workbench.add(
+        TRANSLATED,
+        TranslatedQueries(backbone, gloss.sources, lambda text, language: gloss.gloss(text, language).english),
+    )
     return workbench
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #6278e214

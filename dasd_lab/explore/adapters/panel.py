@@ -172,7 +172,6 @@ def _switches(self: Adapters):
     self.on = Toggles("Adapters on:")
     self.part(self._show_switches, "off", "model")
     self.on_user(self.on, lambda on: s.switch(*set(s.blocks) - set(on)))
-    empty = status_html("No caption yet.")
     return section(
         "Switch adapters off",
         row(
@@ -180,7 +179,7 @@ def _switches(self: Adapters):
             button("All on", s.switch, "Switch all adapters on"),
             button("All off", lambda: s.switch(*s.blocks), "Switch all adapters off", css_class="dl-all-off"),
         ),
-        self.text("dl-rank-summary", _rank_summary, needs="ranks", empty=empty, static=True),
+        self.text("dl-rank-summary", _rank_summary, needs="ranks", empty=status_html("No caption yet."), static=True),
         self.plot(
             "dl-rank-figure",
             lambda s: f.rank_moves(s.ranks, [q.query.text for q in s.parsed]),
@@ -188,7 +187,15 @@ def _switches(self: Adapters):
             empty="No query yet. Enter one above.",
         ),
         self.text("dl-ranks", _rank_table, needs="ranks", static=True),
-        row(self.dropdown("Results for", "chosen", _named_queries, "parsed", css_class="dl-chosen")),
+        row(
+            self.dropdown(
+                "Results for",
+                "chosen",
+                lambda s: [(f"{i + 1} · {q.name}", i) for i, q in enumerate(s.parsed)] or [("–", 0)],
+                "parsed",
+                css_class="dl-chosen",
+            )
+        ),
         self.grid(
             "best images with the current setting",
             _images,
@@ -205,10 +212,6 @@ def _switches(self: Adapters):
 def _show_switches(self: Adapters) -> None:
     s = self.state
     self.on.offer([(f"block {b}", b) for b in s.blocks], [b for b in s.blocks if b not in s.off], "dl-block")
-
-
-def _named_queries(s: AdaptersState) -> list[tuple[str, int]]:
-    return [(f"{i + 1} · {q.name}", i) for i, q in enumerate(s.parsed)] or [("–", 0)]
 
 # %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #c743e173
 def _rank_summary(s: AdaptersState) -> str:
@@ -285,17 +288,18 @@ def _maps(s: AdaptersState) -> go.Figure | str | None:
 # %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #f055831e
 @patch
 def _change(self: Adapters):
-    note = "Relative change of the output of each frozen block by its adapter. An adapter that is off changes nothing."
     return section(
         "Change of hidden states",
-        self.plot("dl-change", _hidden_change, needs="adapted"),
+        self.plot(
+            "dl-change",
+            lambda s: f.hidden_change(
+                s.adapted.change_at_end, s.adapted.change, [q.query.text for q in s.shown], s.blocks
+            ),
+            needs="adapted",
+        ),
         self.plot("dl-tokens", _token_change, "chosen", needs="adapted"),
-        note=note,
+        note="Relative change of the output of each frozen block by its adapter; one that is off changes nothing.",
     )
-
-
-def _hidden_change(s: AdaptersState) -> go.Figure:
-    return f.hidden_change(s.adapted.change_at_end, s.adapted.change, [q.query.text for q in s.shown], s.blocks)
 
 # %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #27c7104b
 def _token_change(s: AdaptersState) -> go.Figure | None:
@@ -369,7 +373,12 @@ def _many(self: Adapters):
                 primary=True,
                 css_class="dl-take-many",
             ),
-            self.dropdown("Block", "block", _blocks, "model"),
+            self.dropdown(
+                "Block",
+                "block",
+                lambda s: [ALL_BLOCKS, *((f"block {b}", k) for k, b in enumerate(s.blocks))],
+                "model",
+            ),
         ),
         self.plot(
             "dl-similarity",
@@ -382,10 +391,6 @@ def _many(self: Adapters):
     )
 
 # %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #95a7d622
-def _blocks(s: AdaptersState) -> list[tuple[str, int]]:
-    return [ALL_BLOCKS, *((f"block {b}", k) for k, b in enumerate(s.blocks))]
-
-
 def _language_sets(s: AdaptersState) -> list[tuple[str, tuple[str, ...]]]:
     "Options for a sample of captions: each language, and all together"
     languages = tuple(s.method.languages)

@@ -16,6 +16,7 @@ import plotly.graph_objects as go
 from fastcore.basics import patch
 
 from ...corpora.languages import direction
+from ...evaluation.comparison import differing
 from ...evaluation.retrieval import METRICS, shown_value
 from . import figures as f
 from .state import KINDS, MAX_RUNS, CompareState
@@ -150,7 +151,8 @@ def _add_folder(self: Compare) -> None:
 def _settings_html(s: CompareState) -> str:
     if len(s.chosen) < 2:
         return '<p class="dl-soft">Choose a second run to see which settings differ.</p>'
-    settings, n = s.differing_settings(), s.n_settings()
+    settings = differing(s.chosen_records)
+    n = len({setting for record in s.chosen_records for setting in record.settings})
     table = table_html(settings.rename_axis("setting"), index=True) if len(settings) else ""
     return f'<p class="dl-soft">{n - len(settings)} of {n} settings are the same.</p>{table}'
 
@@ -161,20 +163,24 @@ def _training(self: Compare):
     return section(
         "Training",
         row(
-            self.dropdown("Quantity", "quantity", _quantities, *on, css_class="dl-logged"),
+            self.dropdown(
+                "Quantity",
+                "quantity",
+                lambda s: [(f.logged_name(name), name) for name in s.quantities()],
+                *on,
+                css_class="dl-logged",
+            ),
             self.control(choose("Mean over", [("single rows", 1), ("5 rows", 5), ("20 rows", 20)]), "window"),
         ),
-        self.plot("dl-curves", _curve, *on, "quantity", "window"),
+        self.plot(
+            "dl-curves",
+            lambda s: f.curve_figure(s.logged(1 if s.quantity == "validation" else s.window), s.quantity, s.chosen),
+            *on,
+            "quantity",
+            "window",
+        ),
         note=CURVES_NOTE,
     )
-
-
-def _quantities(s: CompareState) -> list[tuple[str, str]]:
-    return [(f.logged_name(name), name) for name in s.quantities()]
-
-
-def _curve(s: CompareState) -> go.Figure:
-    return f.curve_figure(s.logged(1 if s.quantity == "validation" else s.window), s.quantity, s.chosen)
 
 # %% ../../../nbs/09_explore/5_comparison/30_panel.ipynb #dbae1475
 EVALUATED = "chosen", "evaluated", "metric", "n_pictures"  # traits that tables of recall depend on
@@ -226,7 +232,12 @@ def _pair(self: Compare):
             self.dropdown("Second", "second", lambda s: s.chosen, "chosen", css_class="dl-second"),
         ),
         self.plot("dl-differences", _difference_figure, *on),
-        self.text("dl-differences-table", _difference_table, *on, static=True),
+        self.text(
+            "dl-differences-table",
+            lambda s: pair_table(s.paired(), s.first, s.second) if s.languages() else "",
+            *on,
+            static=True,
+        ),
         note=PAIR_NOTE,
     )
 
@@ -236,10 +247,6 @@ def _difference_figure(s: CompareState) -> go.Figure | str:
         return NOT_EVALUATED
     paired = s.paired()
     return f.difference_figure(paired, s.first, s.second, paired["metric"].iloc[0])
-
-
-def _difference_table(s: CompareState) -> str:
-    return pair_table(s.paired(), s.first, s.second) if s.languages() else ""
 
 # %% ../../../nbs/09_explore/5_comparison/30_panel.ipynb #9f56a462
 LISTED = "evaluated", "first", "second", "language", "kind", "n_pictures"  # traits that the list depends on
@@ -259,7 +266,7 @@ def _queries(self: Compare):
         _page,
         *LISTED,
         "query",
-        clicked=self._select,
+        clicked=lambda position: setattr(self.state, "query", int(position)),
         size=112,
         css_class="dl-queries",
     )
@@ -267,7 +274,11 @@ def _queries(self: Compare):
     return section(
         "Ranks of queries",
         row(language, self.control(kinds, "kind", _kinds, *LISTED)),
-        self.plot("dl-gaps", _gap_figure, *LISTED),
+        self.plot(
+            "dl-gaps",
+            lambda s: f.gap_figure(s.gaps(), s.first, s.second) if s.languages() else NOT_EVALUATED,
+            *LISTED,
+        ),
         row(self.previous_page, self.text("dl-page", self._page_html, *LISTED, "query"), self.next_page),
         queries,
         self.text("dl-query", _query_html, *LISTED, "query"),
@@ -281,15 +292,6 @@ def _kinds(s: CompareState) -> list[tuple[str, str]]:
         return [(kind, kind) for kind in KINDS]
     names = {"first only": f"{s.first} only", "second only": f"{s.second} only"}
     return [(f"{names.get(kind, kind)} ({len(queries)})", kind) for kind, queries in s.kinds().items()]
-
-
-def _gap_figure(s: CompareState) -> go.Figure | str:
-    return f.gap_figure(s.gaps(), s.first, s.second) if s.languages() else NOT_EVALUATED
-
-
-@patch
-def _select(self: Compare, position: str) -> None:
-    self.state.query = int(position)
 
 # %% ../../../nbs/09_explore/5_comparison/30_panel.ipynb #6f132906
 @patch

@@ -25,7 +25,6 @@ from dasd_lab.evaluation.comparison import (
     MethodComparison,
     RunRecord,
     curves,
-    differing,
     flat,
     load_record,
     read_run,
@@ -218,18 +217,6 @@ def choose(
 def chosen_records(self: CompareState) -> list[RunRecord]:
     "Settings and logs of the chosen runs"
     return [self.records[name] for name in self.chosen]
-
-# %% ../../../nbs/09_explore/5_comparison/10_state.ipynb #79745e3d
-@patch
-def differing_settings(self: CompareState) -> pd.DataFrame:
-    "Settings in which the chosen runs differ"
-    return differing(self.chosen_records)
-
-
-@patch
-def n_settings(self: CompareState) -> int:
-    "Number of settings that at least one of the chosen runs has"
-    return len({setting for record in self.chosen_records for setting in record.settings})
 
 # %% ../../../nbs/09_explore/5_comparison/10_state.ipynb #ee9d903e
 @patch

@@ -178,13 +178,15 @@ def _settings(self: Styles):
         self._setting(within, "within"),
     )
     colour = self.dropdown("Colour by", "colour", lambda s: s.colours, "analysis", css_class="dl-colour")
-    objects = self.dropdown("Object", "object", _objects, "analysis", css_class="dl-object")
+    objects = self.dropdown(
+        "Object",
+        "object",
+        lambda s: [MOST_FREQUENT, *((name.replace("_", " "), name) for name in s.objects)],
+        "analysis",
+        css_class="dl-object",
+    )
     self.visible(objects, lambda s: s.colour == "object", "colour")
     return section("", choices, languages, row(self.work, colour, objects))
-
-# %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #9b41a658
-def _objects(s: StylesState) -> list[tuple[str, str]]:
-    return [MOST_FREQUENT, *((name.replace("_", " "), name) for name in s.objects)]
 
 # %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #cbe5ded6
 @patch

@@ -195,7 +195,14 @@ def _training(self: Train):
     return section(
         "Training",
         row(preset, self.steps, pictures),
-        self.text("dl-plan", _plan_html, "steps", "use_pictures", needs="captions", static=True),
+        self.text(
+            "dl-plan",
+            lambda s: table_html(s.plan().rename(columns=dict(captions_per_step="captions per step"))),
+            "steps",
+            "use_pictures",
+            needs="captions",
+            static=True,
+        ),
         row(self.begin, self.stop, self.resume),
         row(runs, self.open_run),
         self.following,
@@ -220,10 +227,6 @@ def _show_steps(self: Train) -> None:
             self.on_user(box, lambda _: setattr(s, "steps", tuple(box.value for box in self.steps.children)))
     for box, steps in zip(self.steps.children, s.steps):
         box.value = steps
-
-
-def _plan_html(s: TrainingState) -> str:
-    return table_html(s.plan().rename(columns=dict(captions_per_step="captions per step")))
 
 # %% ../../../nbs/09_explore/4_training/30_panel.ipynb #03c91e86
 @patch

@@ -179,15 +179,17 @@ def _frequencies(self: Words):
                     needs="model",
                 ),
             ],
-            [self.plot("dl-serving", _serving_figure, needs="model")],
+            [
+                self.plot(
+                    "dl-serving",
+                    lambda s: f.serving_figure(entries_by_languages(s.words)) if s.words.has_entries else None,
+                    needs="model",
+                )
+            ],
             css_class="dl-results",
         ),
         note=CURVE,
     )
-
-# %% ../../../nbs/09_explore/7_words/30_panel.ipynb #b49b34ab
-def _serving_figure(s: WordsState):
-    return f.serving_figure(entries_by_languages(s.words)) if s.words.has_entries else None
 
 # %% ../../../nbs/09_explore/7_words/30_panel.ipynb #4e2b1197
 @patch
