@@ -19,7 +19,6 @@ from .state import MAX_MODELS, WORD_METHODS, Answer, AskState
 from dasd_lab.explore.controls import (
     Fold,
     PictureGrid,
-    Plot,
     Toggles,
     button,
     captions_html,
@@ -239,24 +238,20 @@ def _show_answer(self: Ask, name: str) -> None:
 @patch
 def _about(self: Ask) -> w.VBox:
     s = self.state
-    self.nearest = prose("", "dl-nearest")
-    self.part(self._clear, "chosen", "position", "history")
     actions = row(
         button("Find similar images", lambda: s.like(s.chosen), css_class="dl-like"),
         self.task(
             "Nearest captions",
             lambda report: s.nearest(report=report),
-            self._show_nearest,
             tooltip="In every language",
             css_class="dl-near",
         ),
         button("Close", lambda: s.choose(""), "Show all results again", css_class="dl-close"),
     )
     picture = self.text("dl-picture", _picture_html, needs="chosen")
+    nearest = self.text("dl-nearest", _nearest_html, needs="nearest_captions")
     ranks = self.plot("dl-ranks", lambda s: ranks_figure(s.answers), "answers", needs="chosen")
-    return section(
-        "Selected image", columns([picture, actions, self.nearest], [ranks, *self._why()]), css_class="dl-about"
-    )
+    return section("Selected image", columns([picture, actions, nearest], [ranks, *self._why()]), css_class="dl-about")
 
 # %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #177321cf
 @patch
@@ -269,41 +264,32 @@ def _why(self: Ask) -> list[w.Widget]:
     explain = self.task(
         "Why this image?",
         lambda report: s.why(model.value, words.value, regions.value),
-        self._show_explanation,
         primary=True,
         css_class="dl-why",
     )
-    self.summary = prose("", "dl-said")
-    self.words = Plot("dl-words")
-    self.spots = prose("", "dl-spots")
-    return [row(explain, model, words, regions), self.summary, self.words, self.spots]
+    return [
+        row(explain, model, words, regions),
+        self.text("dl-said", _summary_html, needs="explanation"),
+        self.plot("dl-words", lambda s: words_figure(s.explanation[0]), needs="explanation"),
+        self.text("dl-spots", _regions_html, needs="explanation"),
+    ]
 
 # %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #26d4bf55
-@patch
-def _clear(self: Ask) -> None:
-    "Remove what was computed for another image or query"
-    self.nearest.value = self.summary.value = self.spots.value = ""
-    self.words.show(None)
+def _summary_html(s: AskState) -> str:
+    return f'<div class="dl-note">{score_summary(s.explanation[0])}</div>'
 
 
-@patch
-def _show_explanation(self: Ask, explanation: tuple | None) -> None:
-    if explanation:
-        words, regions = explanation
-        wb, id = self.state.workbench, self.state.chosen
-        self.words.show(words_figure(words))
-        self.summary.value = f'<div class="dl-note">{score_summary(words)}</div>'
-        self.spots.value = places_html(wb.large_picture(id), regions, wb.alt(id))
+def _regions_html(s: AskState) -> str:
+    return places_html(s.workbench.large_picture(s.chosen), s.explanation[1], s.workbench.alt(s.chosen))
 
 # %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #71c756d4
-@patch
-def _show_nearest(self: Ask, nearest) -> None:
-    if nearest is not None:
-        texts = [tagged(text, language) for text, language in zip(nearest.caption, nearest.language)]
-        marks = ["✓ of this image" if correct else "" for correct in nearest.correct]
-        shown = nearest.assign(caption=texts, correct=marks).rename(columns=dict(correct=""))
-        note = '<div class="dl-note">Nearest caption in each language, among all captions of the split:</div>'
-        self.nearest.value = note + table_html(shown, raw=["caption"])
+def _nearest_html(s: AskState) -> str:
+    near = s.nearest_captions
+    texts = [tagged(text, language) for text, language in zip(near.caption, near.language)]
+    marks = ["✓ of this image" if correct else "" for correct in near.correct]
+    shown = near.assign(caption=texts, correct=marks).rename(columns=dict(correct=""))
+    note = '<div class="dl-note">Nearest caption in each language, among all captions of the split:</div>'
+    return note + table_html(shown, raw=["caption"])
 
 
 def _picture_html(s: AskState) -> str:

@@ -23,7 +23,6 @@ from dasd_lab.explore.theme import (
     capitalized,
     colour_map,
     dressed,
-    figure,
     language_name,
     legend_below,
     rank_bars,
@@ -146,23 +145,6 @@ def _thin_out(curve: pd.DataFrame) -> pd.DataFrame:
     later = {int(200 * (n / 200) ** (i / 300)) for i in range(300)} if n > 400 else range(200, n)
     return curve.iloc[sorted({*range(min(200, n)), *later, n - 1})]
 
-# %% ../../../nbs/09_explore/7_words/20_figures.ipynb #6a21914e
-def _curve_trace(curve: pd.DataFrame) -> go.Scatter:
-    shown = _thin_out(curve)
-    return go.Scatter(
-        x=shown["rank"],
-        y=shown["count"],
-        mode="lines+markers",
-        marker=dict(size=4, color=COLOURS[0]),
-        line=dict(color=COLOURS[0]),
-        customdata=shown[["word", "covered"]],
-        hovertemplate=(
-            "%{customdata[0]}: %{y:,} occurrences, rank %{x:,}<br>"
-            "words up to this rank: %{customdata[1]:.0%} of all occurrences<extra></extra>"
-        ),
-        showlegend=False,
-    )
-
 # %% ../../../nbs/09_explore/7_words/20_figures.ipynb #f6ce1ff2
 def frequency_figure(
     words: SharedWords,  # words of the method
@@ -173,15 +155,24 @@ def frequency_figure(
     curve = words.curve(language)
     k = words.cut(language)
     covered = f"{k:,} of {len(curve):,} words cover {curve.covered[k - 1]:.0%}" if k else ""
-    axis = dict(type="log", dtick=1)
-    fig = figure(
-        _curve_trace(curve),
+    fig = px.line(
+        _thin_out(curve),
+        x="rank",
+        y="count",
+        log_x=True,
+        log_y=True,
+        markers=True,
+        hover_data={"word": True, "covered": ":.0%"},
+        color_discrete_sequence=COLOURS,
+    ).update_traces(marker_size=4)
+    dressed(
+        fig,
         title=f"{english_name(language)}: {covered or f'all {len(curve):,} words read entries'}",
         x="rank of the word (logarithmic)",
         y="occurrences in the training captions",
         height=330,
-        xaxis=axis,
-        yaxis=axis,
+        xaxis_dtick=1,
+        yaxis_dtick=1,
     )
     if word in words.table.index and words.table.language[word] == language:
         at = word - words.vocabulary.first[language]
