@@ -172,14 +172,14 @@ def _switches(self: Adapters):
     self.on = Toggles("Adapters on:")
     self.part(self._show_switches, "off", "model")
     self.on_user(self.on, lambda on: s.switch(*set(s.blocks) - set(on)))
-    all_on = button("All on", s.switch, "Switch all adapters on")
-    all_off = button("All off", lambda: s.switch(*s.blocks), "Switch all adapters off", css_class="dl-all-off")
-    chosen = self.dropdown("Results for", "chosen", _named_queries, "parsed", css_class="dl-chosen")
-    empty = status_html("No caption yet.")
     return section(
         "Switch adapters off",
-        row(self.on, all_on, all_off),
-        self.text("dl-rank-summary", _rank_summary, needs="ranks", empty=empty, static=True),
+        row(
+            self.on,
+            button("All on", s.switch, "Switch all adapters on"),
+            button("All off", lambda: s.switch(*s.blocks), "Switch all adapters off", css_class="dl-all-off"),
+        ),
+        self.text("dl-rank-summary", _rank_summary, needs="ranks", empty=status_html("No caption yet."), static=True),
         self.plot(
             "dl-rank-figure",
             lambda s: f.rank_moves(s.ranks, [q.query.text for q in s.parsed]),
@@ -187,7 +187,15 @@ def _switches(self: Adapters):
             empty="No query yet. Enter one above.",
         ),
         self.text("dl-ranks", _rank_table, needs="ranks", static=True),
-        row(chosen),
+        row(
+            self.dropdown(
+                "Results for",
+                "chosen",
+                lambda s: [(f"{i + 1} · {q.name}", i) for i, q in enumerate(s.parsed)] or [("–", 0)],
+                "parsed",
+                css_class="dl-chosen",
+            )
+        ),
         self.grid(
             "best images with the current setting",
             _images,
@@ -204,10 +212,6 @@ def _switches(self: Adapters):
 def _show_switches(self: Adapters) -> None:
     s = self.state
     self.on.offer([(f"block {b}", b) for b in s.blocks], [b for b in s.blocks if b not in s.off], "dl-block")
-
-
-def _named_queries(s: AdaptersState) -> list[tuple[str, int]]:
-    return [(f"{i + 1} · {q.name}", i) for i, q in enumerate(s.parsed)] or [("–", 0)]
 
 # %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #c743e173
 def _rank_summary(s: AdaptersState) -> str:
@@ -284,14 +288,18 @@ def _maps(s: AdaptersState) -> go.Figure | str | None:
 # %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #f055831e
 @patch
 def _change(self: Adapters):
-    note = "Relative change of the output of each frozen block by its adapter. An adapter that is off changes nothing."
-    change = self.plot("dl-change", _hidden_change, needs="adapted")
-    tokens = self.plot("dl-tokens", _token_change, "chosen", needs="adapted")
-    return section("Change of hidden states", change, tokens, note=note)
-
-
-def _hidden_change(s: AdaptersState) -> go.Figure:
-    return f.hidden_change(s.adapted.change_at_end, s.adapted.change, [q.query.text for q in s.shown], s.blocks)
+    return section(
+        "Change of hidden states",
+        self.plot(
+            "dl-change",
+            lambda s: f.hidden_change(
+                s.adapted.change_at_end, s.adapted.change, [q.query.text for q in s.shown], s.blocks
+            ),
+            needs="adapted",
+        ),
+        self.plot("dl-tokens", _token_change, "chosen", needs="adapted"),
+        note="Relative change of the output of each frozen block by its adapter; one that is off changes nothing.",
+    )
 
 # %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #27c7104b
 def _token_change(s: AdaptersState) -> go.Figure | None:
@@ -309,11 +317,10 @@ def _pairs(self: Adapters):
         for trait in ("value", "submitted"):
             self.on_user(box, lambda _: self._compare_sentences(), trait)
     self.part(self._show_sentences, "comparison", "compared")
-    sample = button("Sample captions", self._sample_pairs, "From the corpus", css_class="dl-draw-pairs")
     return section(
         "Pairs: same content or same style",
         *self.sentences,
-        row(sample),
+        row(button("Sample captions", self._sample_pairs, "From the corpus", css_class="dl-draw-pairs")),
         self.plot(
             "dl-pairs", lambda s: f.pair_distances(s.compared, s.many and s.many.usual), "many", needs="distances"
         ),
@@ -355,27 +362,35 @@ def _pair_table(s: AdaptersState) -> pd.DataFrame:
 def _many(self: Adapters):
     n = choose("Captions", [240, 120, 480], "dl-many-n")
     language = self.choice("Language", _language_sets, "model")
-    take = self.task(
-        "Compare captions",
-        lambda report: self.state.take_many(n.value, language.value, report=report),
-        primary=True,
-        css_class="dl-take-many",
+    return section(
+        "Many captions",
+        row(
+            n,
+            language,
+            self.task(
+                "Compare captions",
+                lambda report: self.state.take_many(n.value, language.value, report=report),
+                primary=True,
+                css_class="dl-take-many",
+            ),
+            self.dropdown(
+                "Block",
+                "block",
+                lambda s: [ALL_BLOCKS, *((f"block {b}", k) for k, b in enumerate(s.blocks))],
+                "model",
+            ),
+        ),
+        self.plot(
+            "dl-similarity",
+            lambda s: f.similarity_maps(s.many, None if s.block < 0 else s.block),
+            "block",
+            needs="many",
+        ),
+        self.plot("dl-shares", lambda s: f.shares(s.many.shares) if s.many.labels else None, needs="many"),
+        note=MANY_NOTE,
     )
-    block = self.dropdown("Block", "block", _blocks, "model")
-    similarity = self.plot(
-        "dl-similarity",
-        lambda s: f.similarity_maps(s.many, None if s.block < 0 else s.block),
-        "block",
-        needs="many",
-    )
-    shares = self.plot("dl-shares", lambda s: f.shares(s.many.shares) if s.many.labels else None, needs="many")
-    return section("Many captions", row(n, language, take, block), similarity, shares, note=MANY_NOTE)
 
 # %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #95a7d622
-def _blocks(s: AdaptersState) -> list[tuple[str, int]]:
-    return [ALL_BLOCKS, *((f"block {b}", k) for k, b in enumerate(s.blocks))]
-
-
 def _language_sets(s: AdaptersState) -> list[tuple[str, tuple[str, ...]]]:
     "Options for a sample of captions: each language, and all together"
     languages = tuple(s.method.languages)

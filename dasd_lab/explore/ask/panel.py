@@ -19,7 +19,6 @@ from .state import MAX_MODELS, WORD_METHODS, Answer, AskState
 from dasd_lab.explore.controls import (
     Fold,
     PictureGrid,
-    Plot,
     Toggles,
     button,
     captions_html,
@@ -117,9 +116,17 @@ def _search(self: Ask):
     )
     parts = [Fold("Models", self._models()), *self._filters(), self._history(), self._show()]
     self.links = prose("", "dl-export")
-    export = button("Export", self.export_results, "Download as a page and as a table", css_class="dl-save")
-    content = [part.content for part in parts]
-    return section("", self.query, row(*parts, export, self.links), *content, css_class="dl-asking")
+    return section(
+        "",
+        self.query,
+        row(
+            *parts,
+            button("Export", self.export_results, "Download as a page and as a table", css_class="dl-save"),
+            self.links,
+        ),
+        *[part.content for part in parts],
+        css_class="dl-asking",
+    )
 
 # %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #23b2c811
 @patch
@@ -188,8 +195,7 @@ def _requests(s: AskState) -> list[tuple[str, int]]:
 @patch
 def _show(self: Ask) -> Fold:
     s = self.state
-    sizes = [(f"{n} images", n) for n in sorted({6, 12, 24, 48, s.k})]
-    size = self.control(choose("Show", sizes, "dl-k"), "k")
+    size = self.control(choose("Show", [(f"{n} images", n) for n in sorted({6, 12, 24, 48, s.k})], "dl-k"), "k")
     self.on_user(size, lambda _: s.repeat())
     self.captions = w.ToggleButton(description="Captions", tooltip="Show the captions of all images")
     self.on_user(self.captions, lambda _: self._show_answers())
@@ -232,24 +238,20 @@ def _show_answer(self: Ask, name: str) -> None:
 @patch
 def _about(self: Ask) -> w.VBox:
     s = self.state
-    self.nearest = prose("", "dl-nearest")
-    self.part(self._clear, "chosen", "position", "history")
     actions = row(
         button("Find similar images", lambda: s.like(s.chosen), css_class="dl-like"),
         self.task(
             "Nearest captions",
             lambda report: s.nearest(report=report),
-            self._show_nearest,
             tooltip="In every language",
             css_class="dl-near",
         ),
         button("Close", lambda: s.choose(""), "Show all results again", css_class="dl-close"),
     )
     picture = self.text("dl-picture", _picture_html, needs="chosen")
+    nearest = self.text("dl-nearest", _nearest_html, needs="nearest_captions")
     ranks = self.plot("dl-ranks", lambda s: ranks_figure(s.answers), "answers", needs="chosen")
-    return section(
-        "Selected image", columns([picture, actions, self.nearest], [ranks, *self._why()]), css_class="dl-about"
-    )
+    return section("Selected image", columns([picture, actions, nearest], [ranks, *self._why()]), css_class="dl-about")
 
 # %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #177321cf
 @patch
@@ -262,41 +264,32 @@ def _why(self: Ask) -> list[w.Widget]:
     explain = self.task(
         "Why this image?",
         lambda report: s.why(model.value, words.value, regions.value),
-        self._show_explanation,
         primary=True,
         css_class="dl-why",
     )
-    self.summary = prose("", "dl-said")
-    self.words = Plot("dl-words")
-    self.spots = prose("", "dl-spots")
-    return [row(explain, model, words, regions), self.summary, self.words, self.spots]
+    return [
+        row(explain, model, words, regions),
+        self.text("dl-said", _summary_html, needs="explanation"),
+        self.plot("dl-words", lambda s: words_figure(s.explanation[0]), needs="explanation"),
+        self.text("dl-spots", _regions_html, needs="explanation"),
+    ]
 
 # %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #26d4bf55
-@patch
-def _clear(self: Ask) -> None:
-    "Remove what was computed for another image or query"
-    self.nearest.value = self.summary.value = self.spots.value = ""
-    self.words.show(None)
+def _summary_html(s: AskState) -> str:
+    return f'<div class="dl-note">{score_summary(s.explanation[0])}</div>'
 
 
-@patch
-def _show_explanation(self: Ask, explanation: tuple | None) -> None:
-    if explanation:
-        words, regions = explanation
-        wb, id = self.state.workbench, self.state.chosen
-        self.words.show(words_figure(words))
-        self.summary.value = f'<div class="dl-note">{score_summary(words)}</div>'
-        self.spots.value = places_html(wb.large_picture(id), regions, wb.alt(id))
+def _regions_html(s: AskState) -> str:
+    return places_html(s.workbench.large_picture(s.chosen), s.explanation[1], s.workbench.alt(s.chosen))
 
 # %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #71c756d4
-@patch
-def _show_nearest(self: Ask, nearest) -> None:
-    if nearest is not None:
-        texts = [tagged(text, language) for text, language in zip(nearest.caption, nearest.language)]
-        marks = ["✓ of this image" if correct else "" for correct in nearest.correct]
-        shown = nearest.assign(caption=texts, correct=marks).rename(columns=dict(correct=""))
-        note = '<div class="dl-note">Nearest caption in each language, among all captions of the split:</div>'
-        self.nearest.value = note + table_html(shown, raw=["caption"])
+def _nearest_html(s: AskState) -> str:
+    near = s.nearest_captions
+    texts = [tagged(text, language) for text, language in zip(near.caption, near.language)]
+    marks = ["✓ of this image" if correct else "" for correct in near.correct]
+    shown = near.assign(caption=texts, correct=marks).rename(columns=dict(correct=""))
+    note = '<div class="dl-note">Nearest caption in each language, among all captions of the split:</div>'
+    return note + table_html(shown, raw=["caption"])
 
 
 def _picture_html(s: AskState) -> str:
@@ -324,8 +317,13 @@ def export_results(self: Ask) -> None:
 def address(self: Ask) -> dict[str, str]:
     "The request, the models and the selected image"
     s = self.state
-    models = ",".join(s.models) if s.models != [s.workbench.main.name] else ""
-    named = dict(like=s.now.picture, q=s.now.text, language_of_query=s.now.language, models=models, image=s.chosen)
+    named = dict(
+        like=s.now.picture,
+        q=s.now.text,
+        language_of_query=s.now.language,
+        models=",".join(s.models) if s.models != [s.workbench.main.name] else "",
+        image=s.chosen,
+    )
     return dict(s.now.filters) | {name: value for name, value in named.items() if value}
 
 # %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #3f5a9e9c
@@ -340,8 +338,12 @@ def open_address(
         return
     names = [name for name in parameters.get("models", "").split(",") if name in s.workbench.models]
     s.models = names[:MAX_MODELS] or s.models
-    filters = {facet: parameters[facet] for facet in self.filters if facet in parameters}
-    s.ask(parameters.get("q", ""), parameters.get("language_of_query", ""), parameters.get("like", ""), filters)
+    s.ask(
+        parameters.get("q", ""),
+        parameters.get("language_of_query", ""),
+        parameters.get("like", ""),
+        {facet: parameters[facet] for facet in self.filters if facet in parameters},
+    )
     if parameters.get("image"):
         s.choose(parameters["image"])
 

@@ -16,6 +16,7 @@ import plotly.graph_objects as go
 from fastcore.basics import patch
 
 from ...corpora.languages import direction
+from ...evaluation.comparison import differing
 from ...evaluation.retrieval import METRICS, shown_value
 from . import figures as f
 from .state import KINDS, MAX_RUNS, CompareState
@@ -94,9 +95,12 @@ class Compare(Panel):
     state_class = CompareState
 
     def sections(self):
-        settings = self.text("dl-settings", _settings_html, "chosen", "runs", static=True)
         parts = self._training, self._recall, self._pair, self._queries
-        return [self._runs(), section("Settings that differ", settings), *(part() for part in parts)]
+        return [
+            self._runs(),
+            section("Settings that differ", self.text("dl-settings", _settings_html, "chosen", "runs", static=True)),
+            *(part() for part in parts),
+        ]
 
     def start(self, *folders) -> None:
         "Add folders of runs"
@@ -112,11 +116,23 @@ def _runs(self: Compare):
     self.on_user(self.chosen, lambda names: s.choose(*sorted(names, key=self._place)))
     placeholder = "Folder of a run, or of several runs"
     self.folder = w.Text(placeholder=placeholder, continuous_update=False).add_class("dl-folder")
-    add = button("Add", self._add_folder, "Add the runs of this folder", css_class="dl-add")
-    refresh = button("Refresh", s.refresh, "Read the lab's runs again", css_class="dl-refresh")
-    choose_one = '<p role="status">Choose at least one run.</p>'
-    facts = self.text("dl-facts", lambda s: table_html(s.facts(), digits=1), "runs", needs="chosen", empty=choose_one)
-    return section("Runs", self.chosen, row(self.folder, add, refresh), facts, note=RUNS_NOTE)
+    return section(
+        "Runs",
+        self.chosen,
+        row(
+            self.folder,
+            button("Add", self._add_folder, "Add the runs of this folder", css_class="dl-add"),
+            button("Refresh", s.refresh, "Read the lab's runs again", css_class="dl-refresh"),
+        ),
+        self.text(
+            "dl-facts",
+            lambda s: table_html(s.facts(), digits=1),
+            "runs",
+            needs="chosen",
+            empty='<p role="status">Choose at least one run.</p>',
+        ),
+        note=RUNS_NOTE,
+    )
 
 # %% ../../../nbs/09_explore/5_comparison/30_panel.ipynb #33f4b57e
 @patch
@@ -135,7 +151,8 @@ def _add_folder(self: Compare) -> None:
 def _settings_html(s: CompareState) -> str:
     if len(s.chosen) < 2:
         return '<p class="dl-soft">Choose a second run to see which settings differ.</p>'
-    settings, n = s.differing_settings(), s.n_settings()
+    settings = differing(s.chosen_records)
+    n = len({setting for record in s.chosen_records for setting in record.settings})
     table = table_html(settings.rename_axis("setting"), index=True) if len(settings) else ""
     return f'<p class="dl-soft">{n - len(settings)} of {n} settings are the same.</p>{table}'
 
@@ -143,18 +160,27 @@ def _settings_html(s: CompareState) -> str:
 @patch
 def _training(self: Compare):
     on = "chosen", "runs"
-    logged = self.dropdown("Quantity", "quantity", _quantities, *on, css_class="dl-logged")
-    window = self.control(choose("Mean over", [("single rows", 1), ("5 rows", 5), ("20 rows", 20)]), "window")
-    curve = self.plot("dl-curves", _curve, *on, "quantity", "window")
-    return section("Training", row(logged, window), curve, note=CURVES_NOTE)
-
-
-def _quantities(s: CompareState) -> list[tuple[str, str]]:
-    return [(f.logged_name(name), name) for name in s.quantities()]
-
-
-def _curve(s: CompareState) -> go.Figure:
-    return f.curve_figure(s.logged(1 if s.quantity == "validation" else s.window), s.quantity, s.chosen)
+    return section(
+        "Training",
+        row(
+            self.dropdown(
+                "Quantity",
+                "quantity",
+                lambda s: [(f.logged_name(name), name) for name in s.quantities()],
+                *on,
+                css_class="dl-logged",
+            ),
+            self.control(choose("Mean over", [("single rows", 1), ("5 rows", 5), ("20 rows", 20)]), "window"),
+        ),
+        self.plot(
+            "dl-curves",
+            lambda s: f.curve_figure(s.logged(1 if s.quantity == "validation" else s.window), s.quantity, s.chosen),
+            *on,
+            "quantity",
+            "window",
+        ),
+        note=CURVES_NOTE,
+    )
 
 # %% ../../../nbs/09_explore/5_comparison/30_panel.ipynb #dbae1475
 EVALUATED = "chosen", "evaluated", "metric", "n_pictures"  # traits that tables of recall depend on
@@ -163,20 +189,27 @@ EVALUATED = "chosen", "evaluated", "metric", "n_pictures"  # traits that tables 
 @patch
 def _recall(self: Compare):
     s = self.state
-    metrics = [(f.metric_name(metric), metric) for metric in METRICS]
-    metric = self.control(choose("Metric", metrics, "dl-metric"), "metric")
-    languages = choose("Languages", [("all", ""), *language_options(s.workbench.languages)], "dl-languages")
-    n_images = self.dropdown("Captions of", "n_pictures", _sizes, "n_pictures", css_class="dl-n-images")
-    evaluate = self.task(
-        "Evaluate",
-        lambda report: s.evaluate([languages.value] if languages.value else None, report),
-        tooltip="Evaluate where results are missing",
-        primary=True,
-        css_class="dl-evaluate",
+    metric = self.control(
+        choose("Metric", [(f.metric_name(metric), metric) for metric in METRICS], "dl-metric"), "metric"
     )
-    recall = self.plot("dl-recall", lambda s: f.recall_figure(s.table(), s.metric), *EVALUATED)
-    table = self.text("dl-table", _recall_table, *EVALUATED, static=True)
-    return section("Recall per language", row(metric, languages, n_images, evaluate), recall, table)
+    languages = choose("Languages", [("all", ""), *language_options(s.workbench.languages)], "dl-languages")
+    return section(
+        "Recall per language",
+        row(
+            metric,
+            languages,
+            self.dropdown("Captions of", "n_pictures", _sizes, "n_pictures", css_class="dl-n-images"),
+            self.task(
+                "Evaluate",
+                lambda report: s.evaluate([languages.value] if languages.value else None, report),
+                tooltip="Evaluate where results are missing",
+                primary=True,
+                css_class="dl-evaluate",
+            ),
+        ),
+        self.plot("dl-recall", lambda s: f.recall_figure(s.table(), s.metric), *EVALUATED),
+        self.text("dl-table", _recall_table, *EVALUATED, static=True),
+    )
 
 # %% ../../../nbs/09_explore/5_comparison/30_panel.ipynb #28976fec
 def _recall_table(s: CompareState) -> str:
@@ -191,12 +224,22 @@ def _sizes(s: CompareState) -> list[tuple[str, int]]:
 # %% ../../../nbs/09_explore/5_comparison/30_panel.ipynb #8c8c02dc
 @patch
 def _pair(self: Compare):
-    first = self.dropdown("First", "first", lambda s: s.chosen, "chosen", css_class="dl-first")
-    second = self.dropdown("Second", "second", lambda s: s.chosen, "chosen", css_class="dl-second")
     on = *EVALUATED, "first", "second"
-    differences = self.plot("dl-differences", _difference_figure, *on)
-    table = self.text("dl-differences-table", _difference_table, *on, static=True)
-    return section("Two runs", row(first, second), differences, table, note=PAIR_NOTE)
+    return section(
+        "Two runs",
+        row(
+            self.dropdown("First", "first", lambda s: s.chosen, "chosen", css_class="dl-first"),
+            self.dropdown("Second", "second", lambda s: s.chosen, "chosen", css_class="dl-second"),
+        ),
+        self.plot("dl-differences", _difference_figure, *on),
+        self.text(
+            "dl-differences-table",
+            lambda s: pair_table(s.paired(), s.first, s.second) if s.languages() else "",
+            *on,
+            static=True,
+        ),
+        note=PAIR_NOTE,
+    )
 
 
 def _difference_figure(s: CompareState) -> go.Figure | str:
@@ -204,10 +247,6 @@ def _difference_figure(s: CompareState) -> go.Figure | str:
         return NOT_EVALUATED
     paired = s.paired()
     return f.difference_figure(paired, s.first, s.second, paired["metric"].iloc[0])
-
-
-def _difference_table(s: CompareState) -> str:
-    return pair_table(s.paired(), s.first, s.second) if s.languages() else ""
 
 # %% ../../../nbs/09_explore/5_comparison/30_panel.ipynb #9f56a462
 LISTED = "evaluated", "first", "second", "language", "kind", "n_pictures"  # traits that the list depends on
@@ -227,7 +266,7 @@ def _queries(self: Compare):
         _page,
         *LISTED,
         "query",
-        clicked=self._select,
+        clicked=lambda position: setattr(self.state, "query", int(position)),
         size=112,
         css_class="dl-queries",
     )
@@ -235,7 +274,11 @@ def _queries(self: Compare):
     return section(
         "Ranks of queries",
         row(language, self.control(kinds, "kind", _kinds, *LISTED)),
-        self.plot("dl-gaps", _gap_figure, *LISTED),
+        self.plot(
+            "dl-gaps",
+            lambda s: f.gap_figure(s.gaps(), s.first, s.second) if s.languages() else NOT_EVALUATED,
+            *LISTED,
+        ),
         row(self.previous_page, self.text("dl-page", self._page_html, *LISTED, "query"), self.next_page),
         queries,
         self.text("dl-query", _query_html, *LISTED, "query"),
@@ -249,15 +292,6 @@ def _kinds(s: CompareState) -> list[tuple[str, str]]:
         return [(kind, kind) for kind in KINDS]
     names = {"first only": f"{s.first} only", "second only": f"{s.second} only"}
     return [(f"{names.get(kind, kind)} ({len(queries)})", kind) for kind, queries in s.kinds().items()]
-
-
-def _gap_figure(s: CompareState) -> go.Figure | str:
-    return f.gap_figure(s.gaps(), s.first, s.second) if s.languages() else NOT_EVALUATED
-
-
-@patch
-def _select(self: Compare, position: str) -> None:
-    self.state.query = int(position)
 
 # %% ../../../nbs/09_explore/5_comparison/30_panel.ipynb #6f132906
 @patch
@@ -299,10 +333,19 @@ def _query_html(s: CompareState) -> str:
 @patch
 def _hits(self: Compare, which: str) -> w.VBox:
     "Hits of the first or the second run"
-    head = self.text(f"dl-head-{which}", partial(_head_html, which), *LISTED, "query")
-    css_class = f"dl-found-{('first', 'second').index(which)}"
-    grid = self.grid(f"hits of the {which} run", partial(_found, which), *LISTED, "query", size=96, css_class=css_class)
-    return w.VBox([head, grid])
+    return w.VBox(
+        [
+            self.text(f"dl-head-{which}", partial(_head_html, which), *LISTED, "query"),
+            self.grid(
+                f"hits of the {which} run",
+                partial(_found, which),
+                *LISTED,
+                "query",
+                size=96,
+                css_class=f"dl-found-{('first', 'second').index(which)}",
+            ),
+        ]
+    )
 
 # %% ../../../nbs/09_explore/5_comparison/30_panel.ipynb #c7ee2f53
 def _head_html(which: str, s: CompareState) -> str:

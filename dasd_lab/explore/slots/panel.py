@@ -90,15 +90,22 @@ def _search(self: Slots):
         listen=s.listen,
         examples=s.workbench.queries,
     )
-    results = self.grid(
-        "search results", _hits, "hits", "chosen", "matches", clicked=s.choose, size=88, css_class="dl-hits"
+    return section(
+        "",
+        row(self.model_choice()),
+        self.query,
+        row(self.draw_button()),
+        self.grid("search results", _hits, "hits", "chosen", "matches", clicked=s.choose, size=88, css_class="dl-hits"),
+        css_class="dl-asking",
     )
-    return section("", row(self.model_choice()), self.query, row(self.draw_button()), results, css_class="dl-asking")
 
 # %% ../../../nbs/09_explore/6_slots/30_panel.ipynb #004ffd09
 def _hits(s: SlotsState) -> dict:
-    rtl = s.matches is not None and direction(s.matches.query.language) == "rtl"
-    return dict(items=s.workbench.picture_items(s.hits), selected=s.chosen, rtl=rtl)
+    return dict(
+        items=s.workbench.picture_items(s.hits),
+        selected=s.chosen,
+        rtl=s.matches is not None and direction(s.matches.query.language) == "rtl",
+    )
 
 # %% ../../../nbs/09_explore/6_slots/30_panel.ipynb #fd6996d7
 @patch
@@ -121,8 +128,11 @@ def _image(self: Slots):
         needs="matches",
         empty='<p class="dl-note">No query.</p>',
     )
-    note = "Click a slot to enlarge it. The marked slot fits the query best."
-    return section("Image and slots", columns([picture], [cards, scores]), note=note)
+    return section(
+        "Image and slots",
+        columns([picture], [cards, scores]),
+        note="Click a slot to enlarge it. The marked slot fits the query best.",
+    )
 
 # %% ../../../nbs/09_explore/6_slots/30_panel.ipynb #81a387d4
 @patch
@@ -133,8 +143,10 @@ def _slot(self: Slots, card: str) -> None:
 def _cards(s: SlotsState) -> dict:
     if s.reading is None:
         return {}
-    cards = f.slot_cards(s.reading, s.picture().resize((160, 160)), s.workbench.alt(s.chosen), s.matches)
-    return dict(items=cards, selected=str(s.slot))
+    return dict(
+        items=f.slot_cards(s.reading, s.picture().resize((160, 160)), s.workbench.alt(s.chosen), s.matches),
+        selected=str(s.slot),
+    )
 
 # %% ../../../nbs/09_explore/6_slots/30_panel.ipynb #6f8fdec0
 def _picture_html(s: SlotsState) -> str:
@@ -155,10 +167,11 @@ def _picture_html(s: SlotsState) -> str:
 @patch
 def _attention(self: Slots):
     on = "matches", "selected_slot"
-    picked = "Enlarge the slot that the query fits best"
-    self.best_button = button("Back to the best slot", lambda: self._slot("-1"), picked, css_class="dl-back")
-    enlarged = self.plot(
-        "dl-map", lambda s: f.map_figure(s.picture(), s.reading, s.slot, s.slot == s.best), *on, needs="reading"
+    self.best_button = button(
+        "Back to the best slot",
+        lambda: self._slot("-1"),
+        "Enlarge the slot that the query fits best",
+        css_class="dl-back",
     )
     words = self.text(
         "dl-words-read",
@@ -166,7 +179,13 @@ def _attention(self: Slots):
         *on,
         needs="reading",
     )
-    left = [enlarged, self.text("dl-map-text", self._map_text, "reading", *on), row(self.best_button)]
+    left = [
+        self.plot(
+            "dl-map", lambda s: f.map_figure(s.picture(), s.reading, s.slot, s.slot == s.best), *on, needs="reading"
+        ),
+        self.text("dl-map-text", self._map_text, "reading", *on),
+        row(self.best_button),
+    ]
     return section("Attention of the slots", columns(left, [words]), note=f"{LOOKS} {READS}")
 
 # %% ../../../nbs/09_explore/6_slots/30_panel.ipynb #c7f5de09
@@ -178,8 +197,7 @@ def _map_text(self: Slots, s: SlotsState) -> str:
 
 @patch
 def _cosines(self: Slots):
-    figure = self.plot("dl-cosines", _cosines_figure, needs="reading")
-    return section("Similarity between slots", figure, note=COSINES)
+    return section("Similarity between slots", self.plot("dl-cosines", _cosines_figure, needs="reading"), note=COSINES)
 
 # %% ../../../nbs/09_explore/6_slots/30_panel.ipynb #c38675cc
 def _cosines_figure(s: SlotsState):
@@ -191,15 +209,17 @@ def _cosines_figure(s: SlotsState):
 @patch
 def _wins(self: Slots):
     n = choose("Images", [200, 100, 500, 1000])
-    count = self.task(
-        "Count best slots",
-        lambda report: self.state.count_wins(n.value, report),
-        primary=True,
-        css_class="dl-count-wins",
-    )
     return section(
         "Best slots of many captions",
-        row(n, count),
+        row(
+            n,
+            self.task(
+                "Count best slots",
+                lambda report: self.state.count_wins(n.value, report),
+                primary=True,
+                css_class="dl-count-wins",
+            ),
+        ),
         self.text("dl-wins-text", lambda s: status_html(f.describe_wins(s.wins)), needs="wins"),
         self.plot("dl-wins", lambda s: f.wins_figure(s.wins), needs="wins"),
         note=WINS,
@@ -216,8 +236,12 @@ def _nearest(self: Slots):
     )
     for widget in (language, order):
         self.on_user(widget, lambda _: s.nearest is not None and find.run())
-    words = self.text("dl-nearest", lambda s: f.nearest_html(s.nearest, s.reading), "reading", needs="nearest")
-    return section("Words nearest to each slot", row(language, order.add_class("dl-by"), find), words, note=NEAR)
+    return section(
+        "Words nearest to each slot",
+        row(language, order.add_class("dl-by"), find),
+        self.text("dl-nearest", lambda s: f.nearest_html(s.nearest, s.reading), "reading", needs="nearest"),
+        note=NEAR,
+    )
 
 # %% ../../../nbs/09_explore/6_slots/30_panel.ipynb #b556cfde
 def _word_languages(s: SlotsState) -> list[tuple[str, str]]:

@@ -95,9 +95,12 @@ def card_html(
     if state.analysis is None or not 0 <= index < len(state.analysis.captions):
         return f'<div class="dl-card"><div class="dl-soft">{HINT}</div></div>'
     caption, facts = state.analysis.captions[index], state.analysis.facts.iloc[index]
-    known = [str(facts[name]).replace("_", " ") for name in ("group", "style", "place") if name in facts]
-    length = f"{len(caption.text)} characters"
-    shown = [language_name(caption.language), *known, length, ORIGINS.get(caption.origin, "")]
+    shown = [
+        language_name(caption.language),
+        *[str(facts[name]).replace("_", " ") for name in ("group", "style", "place") if name in facts],
+        f"{len(caption.text)} characters",
+        ORIGINS.get(caption.origin, ""),
+    ]
     fact_line = " · ".join(f"<bdi>{html.escape(fact)}</bdi>" for fact in shown if fact)
     english = html.escape(state.english(caption.visual_id)) if caption.language != "en" else ""
     translation = f'<p class="dl-soft" lang="en">English caption: {english}</p>' if english else ""
@@ -175,13 +178,15 @@ def _settings(self: Styles):
         self._setting(within, "within"),
     )
     colour = self.dropdown("Colour by", "colour", lambda s: s.colours, "analysis", css_class="dl-colour")
-    objects = self.dropdown("Object", "object", _objects, "analysis", css_class="dl-object")
+    objects = self.dropdown(
+        "Object",
+        "object",
+        lambda s: [MOST_FREQUENT, *((name.replace("_", " "), name) for name in s.objects)],
+        "analysis",
+        css_class="dl-object",
+    )
     self.visible(objects, lambda s: s.colour == "object", "colour")
     return section("", choices, languages, row(self.work, colour, objects))
-
-# %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #9b41a658
-def _objects(s: StylesState) -> list[tuple[str, str]]:
-    return [MOST_FREQUENT, *((name.replace("_", " "), name) for name in s.objects)]
 
 # %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #cbe5ded6
 @patch
@@ -216,9 +221,17 @@ def _sentences(self: Styles) -> w.VBox:
     self.visible(back, lambda s: s.sentences, "sentences")
     examples = row()
     self.part(lambda: setattr(examples, "children", self._examples()), "model")
-    about = prose(f'<div class="dl-note">{SENTENCES_NOTE}</div>')
-    content = w.VBox([about, self.given, row(use, self.given_language, count, examples, back)])
-    fold = Fold("Sentences of your own", content, css_class="dl-block")
+    fold = Fold(
+        "Sentences of your own",
+        w.VBox(
+            [
+                prose(f'<div class="dl-note">{SENTENCES_NOTE}</div>'),
+                self.given,
+                row(use, self.given_language, count, examples, back),
+            ]
+        ),
+        css_class="dl-block",
+    )
     return w.VBox([row(fold), fold.content]).add_class("dl-sentences")
 
 # %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #2769f51d
@@ -274,8 +287,7 @@ def _maps(self: Styles):
     self.map_row = row(css_class="dl-maps")
     self.part(self._show_maps, "analysis")
     self.part(self._repaint, "analysis", "colour", "object", "selection", "focus")
-    kept = self.text("dl-kept", _quality_html, needs="analysis")
-    return section("", legend, self.map_row, kept, css_class="dl-view")
+    return section("", legend, self.map_row, self.text("dl-kept", _quality_html, needs="analysis"), css_class="dl-view")
 
 # %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #650fc418
 @patch
@@ -387,8 +399,10 @@ def _clusters(self: Styles):
     kinds = [("k-means", "kmeans"), ("HDBSCAN", "hdbscan")]
     n_clusters = self._setting(number("Number", 2, 50, "dl-k"), "n_clusters")
     self.visible(n_clusters, lambda s: s.clustering == "kmeans", "clustering")
-    about = "Minimum number of captions in a cluster; 0: one caption in fifty"
-    least = self._setting(number("Minimum size", 0, 5000, tooltip=about), "min_size")
+    least = self._setting(
+        number("Minimum size", 0, 5000, tooltip="Minimum number of captions in a cluster; 0: one caption in fifty"),
+        "min_size",
+    )
     self.visible(least, lambda s: s.clustering != "kmeans", "clustering")
     what = [("features", "features"), ("points of the map", "map")]
     choices = row(

@@ -114,15 +114,18 @@ def _captions(self: Train):
     self.upload = w.FileUpload(accept=".tsv,.csv,.jsonl,.txt", description="Upload a file").add_class("dl-upload")
     self.read = self.task("Read captions", self._read, tooltip="Check each line", primary=True, css_class="dl-read")
     self.on_user(self.upload, lambda files: files and self.read.run())
-    example = self.task(
-        "Example: Italian",
-        self._read_example,
-        tooltip="Machine translations of 6,000 captions of the built-in scenes",
-        css_class="dl-example",
-    )
     return section(
         "Captions",
-        row(self.language, self.upload, example),
+        row(
+            self.language,
+            self.upload,
+            self.task(
+                "Example: Italian",
+                self._read_example,
+                tooltip="Machine translations of 6,000 captions of the built-in scenes",
+                css_class="dl-example",
+            ),
+        ),
         self.pasted,
         self.read,
         self.text("dl-summary", _summary_html, "use_pictures", needs="captions", static=True),
@@ -143,8 +146,9 @@ def _read(self: Train, report: Callable[[float, str], None]) -> None:
     "Read the uploaded file, or the pasted captions"
     report(0.3, "checking each line …")
     upload = self.upload.value[0] if self.upload.value else None
-    data = bytes(upload["content"]) if upload else self.pasted.value
-    self.state.read(data, self.language.value, upload["name"] if upload else "")
+    self.state.read(
+        bytes(upload["content"]) if upload else self.pasted.value, self.language.value, upload["name"] if upload else ""
+    )
     self.upload.value = ()
 
 # %% ../../../nbs/09_explore/4_training/30_panel.ipynb #4fcc8ba0
@@ -191,7 +195,14 @@ def _training(self: Train):
     return section(
         "Training",
         row(preset, self.steps, pictures),
-        self.text("dl-plan", _plan_html, "steps", "use_pictures", needs="captions", static=True),
+        self.text(
+            "dl-plan",
+            lambda s: table_html(s.plan().rename(columns=dict(captions_per_step="captions per step"))),
+            "steps",
+            "use_pictures",
+            needs="captions",
+            static=True,
+        ),
         row(self.begin, self.stop, self.resume),
         row(runs, self.open_run),
         self.following,
@@ -216,10 +227,6 @@ def _show_steps(self: Train) -> None:
             self.on_user(box, lambda _: setattr(s, "steps", tuple(box.value for box in self.steps.children)))
     for box, steps in zip(self.steps.children, s.steps):
         box.value = steps
-
-
-def _plan_html(s: TrainingState) -> str:
-    return table_html(s.plan().rename(columns=dict(captions_per_step="captions per step")))
 
 # %% ../../../nbs/09_explore/4_training/30_panel.ipynb #03c91e86
 @patch
@@ -269,11 +276,18 @@ def _curves(s: TrainingState) -> go.Figure:
 # %% ../../../nbs/09_explore/4_training/30_panel.ipynb #33fa1f5c
 @patch
 def _results(self: Train):
-    tooltip = "Evaluate the trained model on captions that it was not trained on"
-    self.evaluate = self.task("Evaluate", self._evaluate, tooltip=tooltip, css_class="dl-evaluate")
-    table = self.text("dl-results", lambda s: results_html(s.results), needs="results", static=True)
-    bars = self.plot("dl-reached", lambda s: f.reached(s.results), needs="results")
-    return section("Results", self.evaluate, table, bars)
+    self.evaluate = self.task(
+        "Evaluate",
+        self._evaluate,
+        tooltip="Evaluate the trained model on captions that it was not trained on",
+        css_class="dl-evaluate",
+    )
+    return section(
+        "Results",
+        self.evaluate,
+        self.text("dl-results", lambda s: results_html(s.results), needs="results", static=True),
+        self.plot("dl-reached", lambda s: f.reached(s.results), needs="results"),
+    )
 
 # %% ../../../nbs/09_explore/4_training/30_panel.ipynb #087949d7
 @patch
@@ -291,9 +305,12 @@ def _search(self: Train):
     for trait in ("value", "submitted"):
         self.on_user(self.query, lambda _: s.added and s.ask(self.query.value), trait)
     self.part(self._show_hint, "added")
-    found = self.grid("images found by the new model", _found, "hits", size=112, css_class="dl-found")
-    note = "The trained model is added to the workbench; explorers that use this workbench can choose it."
-    return section("Search in the new language", self.query, found, note=note)
+    return section(
+        "Search in the new language",
+        self.query,
+        self.grid("images found by the new model", _found, "hits", size=112, css_class="dl-found"),
+        note="The trained model is added to the workbench; explorers that use this workbench can choose it.",
+    )
 
 # %% ../../../nbs/09_explore/4_training/30_panel.ipynb #a1ed4394
 @patch
@@ -304,5 +321,7 @@ def _show_hint(self: Train) -> None:
 
 
 def _found(s: TrainingState) -> dict:
-    rtl = bool(s.language) and direction(s.language) == "rtl"
-    return dict(items=s.workbench.picture_items([(hit.id, hit.score) for hit in s.hits or ()]), rtl=rtl)
+    return dict(
+        items=s.workbench.picture_items([(hit.id, hit.score) for hit in s.hits or ()]),
+        rtl=bool(s.language) and direction(s.language) == "rtl",
+    )

@@ -57,10 +57,13 @@ class Words(Panel):
 
     def sections(self):
         missing = html.escape(f"{self.state.missing} Queries are ranked with the other models, below.")
-        about_missing = prose(f'<div class="dl-message" role="status">{missing}</div>', "dl-missing")
         vocabulary = w.VBox([self._word(), self._entry(), self._frequencies(), self._check()])
         return [
-            self.visible(about_missing, lambda s: not s.model, "model"),
+            self.visible(
+                prose(f'<div class="dl-message" role="status">{missing}</div>', "dl-missing"),
+                lambda s: not s.model,
+                "model",
+            ),
             self.visible(vocabulary.add_class("dl-vocabulary"), lambda s: s.model, "model"),
             self._rankings(),
         ]
@@ -125,13 +128,22 @@ def _show_pieces(self: Words) -> None:
 @patch
 def _entry(self: Words):
     on = "word_id", "reading", "model"
-    text = self.text("dl-entry-text", _entry_text, *on, static=True)
-    entry = self.text("dl-entry-words", _entry_html, *on, static=True)
-    near = self.plot(
-        "dl-near", lambda s: f.neighbours_figure(s.neighbours(), s.words, s.word_id) if s.word_id > 0 else None, *on
+    return section(
+        "Words that share the entry",
+        self.text("dl-entry-text", _entry_text, *on, static=True),
+        columns(
+            [self.text("dl-entry-words", _entry_html, *on, static=True)],
+            [
+                self.plot(
+                    "dl-near",
+                    lambda s: f.neighbours_figure(s.neighbours(), s.words, s.word_id) if s.word_id > 0 else None,
+                    *on,
+                )
+            ],
+            css_class="dl-results",
+        ),
+        note=ENTRY,
     )
-    both = columns([entry], [near], css_class="dl-results")
-    return section("Words that share the entry", text, both, note=ENTRY)
 
 # %% ../../../nbs/09_explore/7_words/30_panel.ipynb #36f8fba6
 def _entry_text(s: WordsState) -> str:
@@ -154,30 +166,34 @@ def _frequencies(self: Words):
         "model",
         css_class="dl-curve-language",
     )
-    curve = self.plot(
-        "dl-curve",
-        lambda s: f.frequency_figure(s.words, s.shown_language, s.word_id),
-        "shown_language",
-        "word_id",
-        needs="model",
+    return section(
+        "The vocabulary",
+        columns(
+            [
+                row(language),
+                self.plot(
+                    "dl-curve",
+                    lambda s: f.frequency_figure(s.words, s.shown_language, s.word_id),
+                    "shown_language",
+                    "word_id",
+                    needs="model",
+                ),
+            ],
+            [
+                self.plot(
+                    "dl-serving",
+                    lambda s: f.serving_figure(entries_by_languages(s.words)) if s.words.has_entries else None,
+                    needs="model",
+                )
+            ],
+            css_class="dl-results",
+        ),
+        note=CURVE,
     )
-    serving = self.plot("dl-serving", _serving_figure, needs="model")
-    both = columns([row(language), curve], [serving], css_class="dl-results")
-    return section("The vocabulary", both, note=CURVE)
-
-# %% ../../../nbs/09_explore/7_words/30_panel.ipynb #b49b34ab
-def _serving_figure(s: WordsState):
-    return f.serving_figure(entries_by_languages(s.words)) if s.words.has_entries else None
 
 # %% ../../../nbs/09_explore/7_words/30_panel.ipynb #4e2b1197
 @patch
 def _check(self: Words):
-    compare = self.task(
-        "Compare with the lexicons",
-        lambda report: self.state.check_dictionary(),
-        primary=True,
-        css_class="dl-check-dictionary",
-    )
     shared, cosines = (
         self.plot(
             css_class, lambda s, what=what: f.check_figure(s.check, what) if what in s.check else None, needs="check"
@@ -186,7 +202,14 @@ def _check(self: Words):
     )
     return section(
         "Do words with the same meaning share an entry?",
-        row(compare),
+        row(
+            self.task(
+                "Compare with the lexicons",
+                lambda report: self.state.check_dictionary(),
+                primary=True,
+                css_class="dl-check-dictionary",
+            )
+        ),
         self.text("dl-check-text", lambda s: status_html(f.describe_check(s.check)), needs="check"),
         columns([shared], [cosines], css_class="dl-results"),
         note=CHECK,
