@@ -326,7 +326,7 @@ def training_pixels(
     size: int,  # pixels per side
     most: float = 2e9,  # bytes to hold in memory
 ) -> np.ndarray | Visuals:  # uint8 [N, h, w, 3]
-    "Images as one array, the corpus's own if it has one; clips, and what does not fit into memory, read at every access"
+    "Images as one array, the corpus's own if it has one; clips and what exceeds the memory are read at every access"
     try:
         return visuals.pixels
     except LabError:  # a corpus without such an array
