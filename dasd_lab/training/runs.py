@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from fastcore.basics import patch
 
 from ..backbone.towers import fingerprint
