@@ -68,7 +68,7 @@ def text_table(
         )
     for row in rows:
         table.add_row(*[Text(_cell_text(value)) for value in row.values()])
-    console = Console(file=io.StringIO(), width=10_000, color_system=None)  # one line for each row
+    console = Console(file=io.StringIO(), width=10_000, color_system=None, force_jupyter=False)
     console.print(table)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
 
