@@ -132,6 +132,7 @@ def test_every_language_is_read(method):
         assert cosine(found, features["en"], dim=0) > cosine(found, other, dim=0), code
 
 
+@pytest.mark.slow
 def test_figures_are_those_of_the_card(method, card, corpus, gallery):
     "Mean recall on fields of Multi30K, one caption a photograph: by people, and by a machine"
     fields = ["m30k_de", "m30k_cs", "m30k_mt_uk"]

@@ -179,8 +179,9 @@ def has_pictures(self: StylesState) -> bool:
 def settings(self: StylesState) -> Settings:
     "The current settings"
     drawn = self.model, self.n, self.languages, self.seed, self.within, self.reducer
-    clusters = ClusterSpec(self.clustering, self.n_clusters, self.min_size, seed=self.seed)
-    return Settings(*drawn, clusters, self.on, self.sentences)
+    return Settings(
+        *drawn, ClusterSpec(self.clustering, self.n_clusters, self.min_size, seed=self.seed), self.on, self.sentences
+    )
 
 # %% ../../../nbs/09_explore/3_styles/10_state.ipynb #46e06543
 @patch
@@ -188,8 +189,12 @@ def _drawn(self: StylesState, settings: Settings) -> tuple[list[Caption], pd.Dat
     "Captions and their facts"
     languages = dict.fromkeys(c.language for c in settings.sentences) or settings.languages
     unreadable = ", ".join(language for language in languages if language not in self.readable)
-    step = f"Choose among the languages of {self.model!r}."
-    expect(not unreadable, f"captions in {unreadable}", f"some of {', '.join(self.readable)}", step)
+    expect(
+        not unreadable,
+        f"captions in {unreadable}",
+        f"some of {', '.join(self.readable)}",
+        f"Choose among the languages of {self.model!r}.",
+    )
     if settings.sentences:
         return list(settings.sentences), _sentence_facts(settings.sentences)
     n, seed, bench = settings.n, settings.seed, self.workbench
@@ -198,8 +203,12 @@ def _drawn(self: StylesState, settings: Settings) -> tuple[list[Caption], pd.Dat
     found = bench.sample(n, languages, "human", seed)
     if len(found) < n:
         found = bench.sample(n, languages, None, seed)
-    given = f"{len(found)} captions in {', '.join(languages)}"
-    expect(len(found) >= 10, given, "at least 10", "Choose more languages, or add captions to the gallery.")
+    expect(
+        len(found) >= 10,
+        f"{len(found)} captions in {', '.join(languages)}",
+        "at least 10",
+        "Choose more languages, or add captions to the gallery.",
+    )
     return found, caption_facts(found, bench.corpus.facts if bench.splits else lambda id: {}, self.english)
 
 # %% ../../../nbs/09_explore/3_styles/10_state.ipynb #33bc108d
@@ -443,8 +452,12 @@ def select(
     "Select captions"
     chosen = tuple(sorted({int(i) for i in indices}))
     n = len(self.analysis.captions) if self.analysis else 0
-    step = "Select on the map that is shown."
-    expect(set(chosen) <= set(range(n)), f"{len(chosen)} indices", "captions of the map", step)
+    expect(
+        set(chosen) <= set(range(n)),
+        f"{len(chosen)} indices",
+        "captions of the map",
+        "Select on the map that is shown.",
+    )
     self.selection = chosen
 
 # %% ../../../nbs/09_explore/3_styles/10_state.ipynb #51d8f883
