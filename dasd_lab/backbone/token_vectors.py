@@ -44,9 +44,9 @@ def _around_a_word(
     word = [i for i, special in enumerate(encoding.special_tokens_mask[: len(tokens)]) if not special] or [0]
     before = tokens[: word[0]]
     after = tokens[word[-1] + 1 :]
-    fits = len(before) <= 1 and len(after) <= 1
+
     expect(
-        fits,
+        len(before) <= 1 and len(after) <= 1,
         f"a tokenizer that frames a word as {tokens}",
         "at most one start and one end token",
         "Pass the names: start=…, end=….",
