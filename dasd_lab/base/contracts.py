@@ -102,6 +102,21 @@ class RetrievalMethod(nn.Module):
     token_vectors: Any  # of methods that learn token vectors, a `backbone.tokens.TokenVectors`
     critic: nn.Module  # of methods that train against a critic
 
+    def __init__(
+        self,
+        config: Any = None,  # settings; its `languages` are the target languages
+        backbone: Any = None,  # frozen; None: the subclass sets what it needs
+        tokenizer: Any = None,  # of target captions, or only the size of its vocabulary
+        languages: Sequence[str] | None = None,  # target languages, ISO 639; None: those of the settings
+    ):
+        super().__init__()
+        if backbone is not None:
+            self.config = config
+            self.backbone = backbone
+            self.languages = tuple(config.languages if languages is None else languages)
+            self.tokenizer = None if isinstance(tokenizer, int) else tokenizer
+            self.n_tokens = tokenizer if isinstance(tokenizer, int) else len(tokenizer or ())
+
     @classmethod
     def reads(
         cls,

@@ -50,7 +50,7 @@ def show_plan(
     corpus: str | None = None,  # corpus name or folder (default: the preset's)
     backbone: str | Path | None = None,  # folder of a frozen backbone, or name (default: the preset's)
 ) -> None:
-    "Print the plan of a preset: data, stages, parameters, memory, time"
+    "Print the plan of a preset: data, stages, parameters, memory"
     from dasd_lab.training.plan import plan
 
     settings = dict(corpus=corpus, stage_corpora={}) if corpus else {}

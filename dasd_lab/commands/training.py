@@ -464,7 +464,7 @@ def train_run(
     # their images
     captions: ExistingFile | None = None,
     changes: Changes | None = None,  # override a preset setting, such as config.adapter.bottleneck=16; repeatable
-    dry_run: bool = False,  # print the plan instead of training: data, stages, parameters, memory, time
+    dry_run: bool = False,  # print the plan instead of training: data, stages, parameters, memory
     # resume an interrupted run; only --machine, --faults, --keep, --checkpoint-every and --tracker can change
     resume: ExistingDirectory | None = None,
     # at the end of each stage, use the weights with the best value of this validation figure, such as mean_recall

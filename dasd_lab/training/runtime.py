@@ -38,7 +38,6 @@ class Runtime:
     compiled: Literal["", "default", "reduce-overhead", "max-autotune"] = ""  # `torch.compile` mode; '': not compiled
     length_step: int = 1  # rows are padded to a multiple of it, which keeps the number of shapes small
     workers: int = 0  # processes that make batches ahead; 0: made in the training process
-    gather: bool = True  # several processes: losses over the rows of all of them; False: each over its own
     deterministic: bool = False  # allow only operations that give the same bits each time
 
 # %% ../../nbs/06_training/1_loop/40_runtime.ipynb #43594d8c
@@ -137,7 +136,7 @@ def features(
     with attention(self.device), computing(self.device, self.runtime.precision):
         features = method.training_features(own)
     features = {k: v.float() if v.is_floating_point() else v for k, v in features.items()}
-    return Gathered(features, self, method.row_axis) if self.n > 1 and self.runtime.gather else features
+    return Gathered(features, self, method.row_axis) if self.n > 1 else features
 
 # %% ../../nbs/06_training/1_loop/40_runtime.ipynb #2b79486e
 @patch
@@ -158,18 +157,15 @@ def agree(self: Worker, method: RetrievalMethod) -> None:
 def share_gradients(
     self: Worker,
     parameters: Iterable[nn.Parameter],  # after a backward pass
-    everywhere: bool = False,  # did every process compute them from all rows?
 ) -> None:
     "Sum the gradients over all processes"
-    if self.n == 1 or everywhere and self.runtime.gather:
+    if self.n == 1:
         return
     gradients = [p.grad for p in parameters if p.grad is not None]
     if not gradients:
         return
     flat = torch.cat([g.flatten() for g in gradients])
     distributed.all_reduce(flat)
-    if not self.runtime.gather:
-        flat /= self.n
     for gradient, summed in zip(gradients, flat.split([g.numel() for g in gradients])):
         gradient.copy_(summed.view_as(gradient))
 
@@ -182,6 +178,12 @@ def any(self: Worker, flag: Tensor) -> Tensor:  # scalar, bool
     count = flag.float()
     distributed.all_reduce(count)
     return count > 0
+
+
+@patch
+def any_of(self: Worker, flag: bool) -> bool:
+    "Is a flag that lies on the processor set in any process?"
+    return bool(self.any(torch.tensor(flag, device=self.device)))
 
 # %% ../../nbs/06_training/1_loop/40_runtime.ipynb #84fb59ae
 class Gathered(dict[str, Tensor]):
