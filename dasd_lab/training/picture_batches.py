@@ -93,8 +93,6 @@ class PictureBatches:
             place = {caption: i for i, caption in enumerate(self.texts[language])}
             for i, own in enumerate(of_images):
                 self.places[i, g, : len(own)] = [place[caption] for caption in own]
-        self._epoch = -1
-        self._order = np.empty((0, batch_size), int)
 
     def __call__(
         self,
@@ -127,12 +125,9 @@ def order(
     epoch: int,  # passes before this one
 ) -> np.ndarray:  # [n_batches, B]
     "The batches of one pass"
-    if self._epoch != epoch:
-        n = len(self.visuals) // self.batch_size * self.batch_size
-        shuffled = np.random.default_rng([self.seed, epoch, 13]).permutation(len(self.visuals))
-        self._order = shuffled[:n].reshape(-1, self.batch_size)
-        self._epoch = epoch
-    return self._order
+    n = len(self.visuals) // self.batch_size * self.batch_size
+    shuffled = np.random.default_rng([self.seed, epoch, 13]).permutation(len(self.visuals))
+    return shuffled[:n].reshape(-1, self.batch_size)
 
 # %% ../../nbs/06_training/1_loop/65_picture_batches.ipynb #ec9776bd
 @patch

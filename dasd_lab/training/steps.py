@@ -178,7 +178,7 @@ def _computed(
     parts: bool,
 ) -> dict[str, Tensor]:
     "The part of a step that runs on the device; it waits for nothing"
-    features = worker.features(method, own)
+    features = worker.features(method, own, stage.reads)
     if turn is not None:
         features.update(turn(features, step, worker))
     total, report = stage_loss(stage, features)

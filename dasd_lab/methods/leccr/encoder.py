@@ -273,7 +273,7 @@ def start_from(self: LECCR, rows: Tensor, folder) -> None:
     "Initialise the text encoder from published weights"
     given = f"{folder} for the text side of {self.config.text.method!r}"
     expect(isinstance(self.text, MultilingualText), given, "an `encoder` in `config.text`", "Omit `token_vectors`.")
-    self.text.start_from(folder)
+    self.text.start_from(folder)  # type: ignore[operator]  # checked above
 
 
 @patch
