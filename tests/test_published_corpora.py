@@ -337,7 +337,7 @@ def test_in_the_shell(squares, capsys):
     for words, code, said in (
         (["info"], 0, "captions and images: train, test; en de"),
         (["info", "multi30k"], 0, "[missing] `task1/raw/train.fr`"),
-        (["check", "multi30k"], 0, "train: 48, published 29,000 visuals"),
+        (["check", "multi30k"], 0, "train      48     29000"),
         (["check", "mscoco"], 1, "dataset_coco.json"),
         (["check", "no such file"], 1, "no such file"),
     ):

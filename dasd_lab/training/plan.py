@@ -93,8 +93,8 @@ def corpus_need(
 # %% ../../nbs/06_training/3_planning/30_plan.ipynb #53f74b06
 def _untranslated(corpus: PublishedCorpus, languages: Sequence[str]) -> str:
     "A remark on languages that are trained on human captions"
-    human = corpus.published["train"].captions
-    people = [c for c in languages if c in human and corpus.mt_file("train", c) is None]
+    machine = {c.language for code in languages for c in corpus.all_captions("train", code) if c.origin == "mt"}
+    people = [code for code in languages if code not in machine]
     if not people:
         return ""
     return (

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from ...base.foundation import LabError, expect, extra
 from ...base.presets import json_line, opening
 from ..languages import ISO_639_1
-from .locations import Location, shard_samples, visual_of
+from ..locations import Location, shard_samples, visual_of
 from .parallel import Fault, Record, decode, delimiter, known_code, records, with_columns
 from ..published.files import coco_rows, file_bytes, json_file, named_rows
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['DESCRIPTIONS', 'WantedFile', 'Counts', 'image_names', 'numbered', 'aligned_with', 'Description', 'Report',
-           'PublishedCorpus', 'published_corpus']
+           'PublishedCorpus', 'kept', 'published_corpus']
 
 # %% ../../../nbs/01_corpora/3_published/20_base.ipynb #89cef6ad
 import hashlib
@@ -15,11 +15,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial, wraps
+from functools import wraps
 from pathlib import Path
 from typing import Any, Literal, get_origin
 
 import numpy as np
+import pandas as pd
 from fastcore.basics import patch
 
 from ...base.foundation import Caption, LabError, data_root, expect, uncollected
@@ -119,39 +120,29 @@ class Description:
     tested_by: tuple[str, ...] = ()  # corpora that may have test images in the training split
     folds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # see `Corpus`
 
-# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #6b2d81e3
-def _count(n: int, published: int | None) -> str:
-    "A count, with the published one if they differ"
-    return f"{n:,}" if published in (None, n) else f"{n:,}, published {published:,}"
-
 # %% ../../../nbs/01_corpora/3_published/20_base.ipynb #dc5126dd
 @dataclass(frozen=True)
 class Report:
     "Result of checking a corpus"
 
     corpus: str  # name
-    counts: tuple[dict, ...]  # rows: split, language, origin, captions, published
-    visuals: tuple[dict, ...]  # rows: split, visuals, published, missing (images), first (missing ones)
-    faults: tuple[FileFault, ...]  # in the files
+    counts: list[dict]  # rows: split, language, origin, captions, published
+    visuals: list[dict]  # rows: split, visuals, published, missing (images), first (missing ones)
+    faults: list[FileFault]  # in the files
 
     @property
     def ok(self) -> bool:
         "Whether all counts are the published ones"
-        found = [(row["published"], row["captions"]) for row in self.counts]
-        found += [(row["published"], row["visuals"]) for row in self.visuals]
-        return all(published in (None, n) for published, n in found)
+        rows = [*self.visuals, *self.counts]
+        return all(row["published"] in (None, row.get("visuals", row.get("captions"))) for row in rows)
 
     def __str__(self):
         lines = [f"{self.corpus}: " + ("as published" if self.ok else "not as published")]
-        for row in self.visuals:
-            missing = f", {row['missing']:,} files missing ({', '.join(row['first'])} …)" if row["missing"] else ""
-            lines.append(f"  {row['split']}: {_count(row['visuals'], row['published'])} visuals{missing}")
-            for count in [count for count in self.counts if count["split"] == row["split"]]:
-                captions = ", ".join(filter(None, (count["origin"], count.get("field"))))
-                lines.append(f"    {count['language']} {captions}: {_count(count['captions'], count['published'])}")
-        faults = [f"    {f.file}, line {f.line}: {f.what}" for f in self.faults]
-        more = ["    …"] if len(faults) > 20 else []
-        return "\n".join([*lines, f"  faults: {len(faults):,}", *faults[:20], *more])
+        for rows in (self.visuals, self.counts):
+            lines.append(pd.DataFrame(rows, dtype=object).to_string(index=False, na_rep="not stated"))
+        faults = [f"  {f.file}, line {f.line}: {f.what}" for f in self.faults]
+        more = ["  …"] if len(faults) > 20 else []
+        return "\n".join([*lines, f"faults: {len(faults):,}", *faults[:20], *more])
 
 # %% ../../../nbs/01_corpora/3_published/20_base.ipynb #acab30cf
 _COCO_ID = re.compile(r"COCO_[a-z]+\d{4}_0*(\d+)")
@@ -207,20 +198,24 @@ class PublishedCorpus(Corpus):
         return f"{self.name}:{choices}" if choices else self.name
 
 # %% ../../../nbs/01_corpora/3_published/20_base.ipynb #4bc39384
-@patch
-def cached(
-    self: PublishedCorpus,
-    key,  # hashable
-    make: Callable[[], Any],  # computes the value
-):
-    "The value of `make`, computed once per key"
-    if key not in self._cache:
-        with uncollected():  # the collector would traverse millions of new captions again and again
-            self._cache[key] = make()
-    return self._cache[key]
+def kept(
+    method: Callable,  # of a published corpus; its arguments are hashable
+) -> Callable:
+    "A method that computes each value once (a decorator); empty ones again, as a file may come later"
+
+    @wraps(method)
+    def value_of(self: PublishedCorpus, *arguments):
+        key = method, *arguments
+        if not self._cache.get(key):
+            with uncollected():  # the collector would traverse millions of new captions again and again
+                self._cache[key] = method(self, *arguments)
+        return self._cache[key]
+
+    return value_of
 
 # %% ../../../nbs/01_corpora/3_published/20_base.ipynb #a9ec7026
 @patch
+@kept
 def path(
     self: PublishedCorpus,
     wanted: WantedFile,  # one of `wanted`
@@ -229,9 +224,7 @@ def path(
     if wanted.kind == "visuals" and self.pictures:
         folder = Path(self.pictures).expanduser()
         return next((p for p in (folder / wanted.place, folder) if p.is_dir()), None)
-    if self._cache.get(("path", wanted)) is None:  # a file may come later
-        self._cache["path", wanted] = find_file(self.root, wanted.path)
-    return self._cache["path", wanted]
+    return find_file(self.root, wanted.path)
 
 # %% ../../../nbs/01_corpora/3_published/20_base.ipynb #f4794eff
 @patch
@@ -327,10 +320,9 @@ def missing_error(
     self: PublishedCorpus,
     split: str,  # one of `published`
     language: str,  # ISO 639
-    kind: str = "",  # text: published captions are wanted, no translations
 ) -> LabError:
     "The error that names the files that a split in a language needs"
-    missing = [w for w in self.missing(split, language, kind) if w.kind != "visuals"]
+    missing = [w for w in self.missing(split, language) if w.kind != "visuals"]
     published = self.published[split].captions
     if language not in published and not any(w.kind == "translations" for w in missing):
         return LabError(
@@ -366,10 +358,11 @@ def __repr__(self: PublishedCorpus):
 
 
 @patch
+@kept
 def read(self: PublishedCorpus, wanted: WantedFile) -> list:
     "Rows, or names, of a file that is present"
     reader = wanted.read or (image_names if wanted.kind == "names" else numbered)
-    return self.cached(("file", wanted), lambda: reader(self, self.path(wanted)))
+    return reader(self, self.path(wanted))
 
 # %% ../../../nbs/01_corpora/3_published/20_base.ipynb #a86b16ef
 @patch
@@ -389,29 +382,28 @@ def _ids(self: PublishedCorpus, split: str) -> list[str]:
 
 # %% ../../../nbs/01_corpora/3_published/20_base.ipynb #3b8ee067
 @patch
+@kept
 def ids(self: PublishedCorpus, split: str) -> list[str]:
     "Visuals of a split, in order"
-
-    def kept() -> list[str]:
-        left_out = self._left_out(split)
-        ids = [v for v in dict.fromkeys(self._ids(split)) if v and self.published_id(v) not in left_out]
-        return [v for v in ids if self.picture_path(v)] if self.about.downloaded else ids
-
-    return self.cached(("ids", split), kept)
+    left_out = self._left_out(split)
+    ids = [v for v in dict.fromkeys(self._ids(split)) if v and self.published_id(v) not in left_out]
+    return [v for v in ids if self.picture_path(v)] if self.about.downloaded else ids
 
 # %% ../../../nbs/01_corpora/3_published/20_base.ipynb #cd5505b8
 @patch
+@kept
 def _left_out(self: PublishedCorpus, split: str) -> set[str]:
     "Published ids of the photographs that are left out of a split"
     left_out: set[str] = set()
     if self.without:
-        left_out |= self.cached("without", lambda: self._open(self.without).photographs())
+        left_out |= self._open(self.without).photographs()
     if self.held_out and split == "train":
-        left_out |= self.cached("held out", lambda: self._open(self.held_out, "test").photographs("test"))
+        left_out |= self._open(self.held_out, "test").photographs("test")
     return left_out
 
 # %% ../../../nbs/01_corpora/3_published/20_base.ipynb #c30bb3aa
 @patch
+@kept
 def _open(self: PublishedCorpus, name: str, split: str = "") -> "PublishedCorpus":
     "Another corpus of the same photographs, of which a split can be read; '': any"
     other = load_corpus(name)
@@ -422,6 +414,7 @@ def _open(self: PublishedCorpus, name: str, split: str = "") -> "PublishedCorpus
 
 # %% ../../../nbs/01_corpora/3_published/20_base.ipynb #cbaf1687
 @patch
+@kept
 def photographs(
     self: PublishedCorpus,
     *splits: str,  # none: all
@@ -441,15 +434,11 @@ def published_id(self: PublishedCorpus, visual_id: str) -> str:
 
 # %% ../../../nbs/01_corpora/3_published/20_base.ipynb #6cbe1ee5
 @patch
+@kept
 def numbered_captions(self: PublishedCorpus, split: str, language: str) -> list[tuple[Caption, int]]:
     "Published captions in the order of the visuals, with their numbers; empty without the files"
     if not self.has_human(split, language):
         return []
-    return self.cached(("captions", split, language), lambda: self._read_captions(split, language))
-
-# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #15d89823
-@patch
-def _read_captions(self: PublishedCorpus, split: str, language: str) -> list[tuple[Caption, int]]:
     position = {v: i for i, v in enumerate(self.ids(split))}
     n_rows: Counter = Counter()
     known = set()
@@ -479,19 +468,9 @@ def _read_captions(self: PublishedCorpus, split: str, language: str) -> list[tup
 def _captions(self: PublishedCorpus, split: str, language: str) -> list[Caption]:
     return [caption for caption, _ in self.numbered_captions(split, language)]
 
-
-@patch
-def captions(self: PublishedCorpus, split: str, language: str, origin: str | None = None) -> list[Caption]:
-    "Captions of a split in one language, in the order of the visuals; see `Corpus.captions`"
-    language = language_code(language)
-    if split in self.published and origin == "human" and not self.has_human(split, language):
-        translated_only = language not in self.published[split].captions and self.has(split, language)
-        if not translated_only:
-            raise self.missing_error(split, language, "text")
-    return Corpus.captions(self, split, language, origin)
-
 # %% ../../../nbs/01_corpora/3_published/20_base.ipynb #82ebd501
 @patch
+@kept
 def translations(
     self: PublishedCorpus,
     split: str,  # one of `splits`
@@ -501,11 +480,6 @@ def translations(
     path = self.mt_file(split, language) if language != self.source else None
     if path is None:
         return []
-    return self.cached(("mt", split, language), lambda: self.read_mt(path, split, language))
-
-# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #fc1d7eac
-@patch
-def read_mt(self: PublishedCorpus, path: Path, split: str, language: str) -> list[Caption | None]:
     source = self.numbered_captions(split, self.source)
     if path.suffix == ".txt" and path.parent == self.mt_folder:
         return read_translations(path, [caption for caption, _ in source], language)
@@ -551,13 +525,13 @@ def _frames(self: PublishedCorpus, visual_id: str) -> np.ndarray:
 
 # %% ../../../nbs/01_corpora/3_published/20_base.ipynb #20e8b757
 @patch
+@kept
 def visuals(self: PublishedCorpus, split: str) -> Visuals:
     "Visuals of a split, whether their files are present or not; pixels are read on access"
     self.check(split)
     ids = self.ids(split)
     n_frames = self.frames if self.about.clips else 1
-    make = partial(Visuals, ids, lambda i: self._frames(ids[i]), n_frames=n_frames)
-    return self.cached(("visuals", split, n_frames), make)
+    return Visuals(ids, lambda i: self._frames(ids[i]), n_frames=n_frames)
 
 # %% ../../../nbs/01_corpora/3_published/20_base.ipynb #d2bec6cf
 @patch
@@ -585,20 +559,6 @@ def field_table(self: PublishedCorpus) -> list[dict]:
     "Rows about the fields of captions, of a corpus that has some to choose from"
     return []
 
-# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #f7ab0088
-@patch
-def _caption_counts(self: PublishedCorpus, split: str) -> list[dict]:
-    "Rows of a report: captions of a split by language and origin"
-    rows = []
-    for language in [code for code in self.languages if self.has(split, code)]:
-        published = self.published[split].captions.get(language)
-        n_mt = sum(caption is not None for caption in self.translations(split, language))
-        counts = ("human", len(self.numbered_captions(split, language)), published), ("mt", n_mt, None)
-        for origin, n, stated in counts:
-            row = dict(split=split, language=language, origin=origin, captions=n, published=stated)
-            rows += [row] if n else []
-    return rows
-
 # %% ../../../nbs/01_corpora/3_published/20_base.ipynb #d0ed8d0b
 @patch
 def report(
@@ -610,12 +570,16 @@ def report(
     counts = []
     visuals = []
     for split in self.splits:
-        counts += self._caption_counts(split)
+        for language in self.languages:
+            stated = dict(human=self.published[split].captions.get(language))
+            for origin, n in Counter(c.origin for c in self.all_captions(split, language)).items():
+                row = dict(split=split, language=language, origin=origin, captions=n)
+                counts.append(row | dict(published=stated.get(origin)))
         ids = self.ids(split)
         missing = [v for v in ids if pictures and self.picture_path(v) is None]
         row = dict(split=split, visuals=len(ids), published=self.published[split].visuals)
         visuals.append(row | dict(missing=len(missing), first=missing[:3]))
-    return Report(self.name, tuple(counts), tuple(visuals), tuple(dict.fromkeys(self.faults)))
+    return Report(self.name, counts, visuals, list(dict.fromkeys(self.faults)))
 
 # %% ../../../nbs/01_corpora/3_published/20_base.ipynb #994ccd89
 DESCRIPTIONS: dict[str, Callable[..., Description]] = {}  # name of a published corpus → its description

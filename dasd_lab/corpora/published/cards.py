@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ...base.foundation import LabError, data_root
 from ...base.presets import read_json
-from ..catalog import BUILT_IN, FORMS, import_published, list_corpora, load_corpus
+from ..catalog import BUILT_IN, import_published, list_corpora, load_corpus
 from .base import DESCRIPTIONS, PublishedCorpus, WantedFile
 
 # %% ../../../nbs/01_corpora/3_published/80_cards.ipynb #cabb11cc
@@ -63,7 +63,7 @@ def _imported_row(folder: Path) -> dict:
 
 def corpus_table() -> list[dict]:
     "One row per corpus: name, which files are present, how many are missing, splits, licence"
-    registered = [_row(name) for name in list_corpora() if name not in FORMS]
+    registered = [_row(name) for name in list_corpora() if name != "folder"]
     return registered + [_imported_row(path.parent) for path in sorted(data_root().glob("*/left_out.tsv"))]
 
 # %% ../../../nbs/01_corpora/3_published/80_cards.ipynb #0387fcd2
