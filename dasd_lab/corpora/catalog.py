@@ -31,8 +31,8 @@ from .captions import clean_text, is_visible, read_captions
 from .clips import N_FRAMES
 from .descriptions import Described, captioner_manifest, described_in
 from .languages import language_code
-from .locations import Location, visuals_from_places
-from .visuals import Visuals, visuals_from_folder
+from .locations import Location, places_in_folder, visuals_from_places
+from .visuals import Visuals
 
 # %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #072e069d
 CORPORA: dict[str, Callable[..., "Corpus"]] = {}
@@ -426,7 +426,7 @@ class _Manifest(TypedDict):
 # %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #8aeddf5a
 @register_corpus("folder")
 class FolderCorpus(Corpus):
-    "Captions in `root/<split>.jsonl` (or .csv, .tsv), images in `root/<split>/`; or what `import_corpus` wrote"
+    "Captions in `root/<split>.jsonl` (or .csv, .tsv), images and clips in `root/<split>/`; or what `import_corpus` wrote"
 
     def __init__(
         self,
@@ -457,7 +457,11 @@ class FolderCorpus(Corpus):
 # %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #62fa318f
 @patch
 def _locations(self: FolderCorpus, split: str) -> dict[str, Location]:
-    "Of the images of an imported corpus, by visual id; empty without images"
+    "Of the images, by visual id; empty without images"
+    if (self.root / split).is_dir():
+        places = places_in_folder(self.root / split)
+        without_suffix = {name.rpartition(".")[0]: place for name, place in places.items()}
+        return without_suffix if len(without_suffix) == len(places) else places
     path = self.root / f"{split}.pictures.json"
     locations = read_json(path, dict[str, Location], "the locations of images", "Import the corpus again.")
     return {v: replace(location, file=str(self.root / location.file)) for v, location in locations.items()}
@@ -465,8 +469,6 @@ def _locations(self: FolderCorpus, split: str) -> dict[str, Location]:
 
 @patch
 def _visuals(self: FolderCorpus, split: str, n_frames: int) -> Visuals:
-    if (self.root / split).is_dir():
-        return visuals_from_folder(self.root / split)
     locations = self._locations(split)
     if locations:
         return visuals_from_places(locations, n_frames)
@@ -488,9 +490,7 @@ def visuals(self: FolderCorpus, split: str) -> Visuals:
 
 @patch
 def picture_files(self: FolderCorpus, split: str) -> list[Path]:
-    "Files of a split's images; of an imported corpus, of a thousand evenly spaced ones"
-    if (self.root / split).is_dir():
-        return sorted(path for path in (self.root / split).rglob("*") if path.is_file())
+    "Files of a thousand evenly spaced images"
     files = sorted({location.file for location in self._locations(split).values()})
     return list(map(Path, files[:: max(1, len(files) // 1000)]))
 

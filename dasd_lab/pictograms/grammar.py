@@ -106,10 +106,6 @@ class Language:
     fixes: list  # (compiled pattern, replacement), applied to finished sentences
 
     @property
-    def name(self) -> str:
-        return self.data["name"]
-
-    @property
     def join(self) -> str:
         return self.data["join"]
 
@@ -222,12 +218,6 @@ def modifier_form(
         return text[:-1] + resolve(language.data["endings"], features, f"{language.code}: endings")
     return text
 
-# %% ../../nbs/02_pictograms/10_grammar.ipynb #169d1b37
-@lru_cache
-def _phrase_slots(np: str) -> list[str]:
-    "Slots and literal text of a phrase pattern"
-    return re.findall(r"\{\w+\}|[^{]+", np)
-
 # %% ../../nbs/02_pictograms/10_grammar.ipynb #604d21b0
 def _phrase_segment(
     language: Language, thing: Thing, slot: str, features: frozenset, noun: int, modifier: int, case: str
@@ -270,7 +260,7 @@ def noun_phrase(
     case = case or language.cases[0]
     features = features_of(language, thing, language.nouns[thing.noun][noun].gender, case)
     if part in ("", "described"):
-        slots = _phrase_slots(resolve(language.data["np"], features, "np"))
+        slots = re.findall(r"\{\w+\}|[^{]+", resolve(language.data["np"], features, "np"))
         if part:
             described = [slot for slot in slots if slot in ("{modifier}", "{noun}")]
             slots = [described[0], language.join, described[1]]

@@ -24,7 +24,6 @@ from ..captions import recognise_language, write_captions
 from ..clips import CLIP_SUFFIXES
 from dasd_lab.corpora.own.formats import (
     Content,
-    RawCaption,
     is_table,
     read_aligned,
     read_dataset,
@@ -33,6 +32,7 @@ from dasd_lab.corpora.own.formats import (
 )
 from ..locations import Location, files_in, places_in_folder
 from .parallel import FAULT_COLUMNS, Fault, checked_side, known_code
+from ..published.files import CaptionRow
 from ..visuals import PICTURE_SUFFIXES
 
 # %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #80a95698
@@ -154,14 +154,14 @@ def common_language(
     return language, note
 
 # %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #609bda8b
-def _resolved(raw: RawCaption, find: Finder | None, language: str | None) -> tuple[Caption, list[Fault]]:
+def _resolved(raw: CaptionRow, find: Finder | None, language: str | None) -> tuple[Caption, list[Fault]]:
     "A cleaned caption of a known image, and the faults; where one leaves it out, the caption is of no use"
     text, faults = checked_side(raw.text, "the caption", raw.line)
     code = known_code(raw.language or language or "")
     if not code:
         faults.append(Fault(raw.line, "language", f"the language {raw.language!r}"))
     # without images each line is of one
-    visual = find(raw.visual) if find else raw.visual or f"{Path(raw.file).stem}-{raw.line:06d}"
+    visual = find(raw.name) if find else raw.name or f"{Path(raw.file).stem}-{raw.line:06d}"
     faults += [replace(visual, line=raw.line)] if isinstance(visual, Fault) else []
     if not re.fullmatch(r"\w[\w-]*", raw.split):
         faults.append(Fault(raw.line, "columns", f"a split named {raw.split!r}, not of letters, digits, _ and -"))
@@ -174,7 +174,7 @@ def _split_order(split: str) -> tuple[int, str]:
 # %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #3811b525
 def resolve_captions(
     u: Understanding,  # captions, places, faults and notes are filled in
-    raw_captions: Sequence[RawCaption],  # as read
+    raw_captions: Sequence[CaptionRow],  # as read
     places: Mapping[str, object] | None,  # path → image; None: no images
     language: str | None = None,  # of captions whose language is not given
 ) -> None:

@@ -76,12 +76,13 @@ def json_file(
 class CaptionRow(NamedTuple):
     "A caption as it stands in a file"
 
-    name: str  # of the visual, without folder and suffix
+    name: str  # of the visual; in published files without folder and suffix
     text: str  # as written
     file: str  # name of the file
-    line: int  # from 1
+    line: int  # or number of the sample, from 1
     language: str = ""  # '': that of the file
     split: str = ""  # '': that of the file
+    origin: str = "human"  # human | mt | mllm
 
 
 def visual_name(

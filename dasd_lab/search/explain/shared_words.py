@@ -286,7 +286,7 @@ def english_of(
     gloss = translator.gloss(word, language)
     if gloss.unknown:
         return ""
-    return " ".join(w.english for w in gloss.words if w.english)
+    return " ".join(reading.english for _, reading in gloss.words if reading.english)
 
 # %% ../../../nbs/08_search/3_explain/40_shared_words.ipynb #77e4146e
 def dictionary_pairs(
