@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CORPORA', 'BUILT_IN', 'register_corpus', 'built_in', 'import_published', 'list_corpora', 'texts_checksum',
-           'translated', 'read_translations', 'Corpus', 'by_visual', 'use_descriptions', 'load_corpus', 'FolderCorpus',
+           'translated', 'read_translations', 'Corpus', 'use_descriptions', 'load_corpus', 'FolderCorpus',
            'corpus_options', 'check_corpus_name', 'corpus_named', 'CaptionPairs', 'caption_pairs']
 
 # %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #21a5423f
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import numpy as np
-from fastcore.basics import patch
+from fastcore.basics import groupby, patch
 from PIL import Image
 
 from ..base.foundation import Caption, LabError, data_root, expect, lab_command, unknown_name
@@ -162,6 +162,12 @@ def address(self: Corpus) -> str:
     "What `corpus_named` opens it by: its name, with its options if it has some"
     return self.name
 
+
+@patch
+def published_id(self: Corpus, visual_id: str) -> str:
+    "Id that other corpora of the same images have too"
+    return f"{self.root.resolve() if self.root else self.name}:{visual_id}"
+
 # %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #4c1f895e
 @patch
 def check(self: Corpus, split: str, *languages: str) -> None:
@@ -263,16 +269,6 @@ def captions(
     expect(captions, given, f"one of {origins}", "Choose another origin or split.")
     return captions
 
-# %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #0c19f508
-def by_visual(
-    captions: Sequence[Caption],  # in order
-) -> dict[str, list[Caption]]:
-    "Captions grouped by visual"
-    groups: dict[str, list[Caption]] = {}
-    for caption in captions:
-        groups.setdefault(caption.visual_id, []).append(caption)
-    return groups
-
 # %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #48cca3e0
 @patch
 def aligned(
@@ -288,8 +284,8 @@ def aligned(
     translations = self.translations(split, language) if (origin, source) == ("mt", self.languages[0]) else []
     if translations:
         return [pair for pair in zip(self.captions(split, source, "human"), translations) if pair[1]]
-    targets = by_visual(self.captions(split, language, origin))
-    sources = by_visual(self.captions(split, source, "human"))
+    targets = groupby(self.captions(split, language, origin), "visual_id")
+    sources = groupby(self.captions(split, source, "human"), "visual_id")
     return [pair for name, captions in sources.items() for pair in zip(captions, targets.get(name, []))]
 
 # %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #80297f7c
@@ -426,7 +422,7 @@ class _Manifest(TypedDict):
 # %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #8aeddf5a
 @register_corpus("folder")
 class FolderCorpus(Corpus):
-    "Captions in `root/<split>.jsonl` (or .csv, .tsv), images and clips in `root/<split>/`; or what `import_corpus` wrote"
+    "Captions in `root/<split>.jsonl` (or .csv, .tsv), and images in `root/<split>/`; or an imported corpus"
 
     def __init__(
         self,
@@ -472,7 +468,7 @@ def _visuals(self: FolderCorpus, split: str, n_frames: int) -> Visuals:
     locations = self._locations(split)
     if locations:
         return visuals_from_places(locations, n_frames)
-    return Visuals(list(by_visual(self._all[split])), self._no_picture)
+    return Visuals(list(groupby(self._all[split], "visual_id")), self._no_picture)
 
 
 @patch

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
-from statistics import mean, median
+from statistics import mean
 from types import SimpleNamespace
 from typing import BinaryIO, Protocol
 
@@ -120,18 +120,15 @@ class Described:
         return [visual_id for visual_id, text in zip(self.ids, self.texts) if not text]
 
     @property
-    def lengths(self) -> dict:  # number of words of the descriptions
-        lengths = [len(text.split()) for text in self.texts if text]
-        if not lengths:
-            return {}
-        return dict(shortest=min(lengths), median=median(lengths), mean=round(mean(lengths), 1), longest=max(lengths))
+    def words(self) -> float:  # of a description, on average
+        return round(mean([len(text.split()) for text in self.texts if text] or [0]), 1)
 
     def __repr__(self):
-        n, n_failed, lengths = len(self.ids), len(self.failed), self.lengths
+        n, n_failed = len(self.ids), len(self.failed)
         text = f"{n - n_failed:,} of {n:,} described by {self.captioner} ({self.fingerprint}), {self.new:,} new"
-        if lengths:
-            text += f", {lengths['shortest']} to {lengths['longest']} words, mean {lengths['mean']}"
-        return text + (f"; {n_failed:,} failed, replaced by {UNDESCRIBED!r}" if n_failed else "")
+        return f"{text}, {self.words} words" + (
+            f"; {n_failed:,} failed, replaced by {UNDESCRIBED!r}" if n_failed else ""
+        )
 
 # %% ../../nbs/01_corpora/1_core/40_descriptions.ipynb #160e3a68
 def _clean_description(text: str) -> str:  # '' for no description
@@ -229,9 +226,7 @@ def _write_manifest(
             if described.new or not entry.get("finished"):  # the time changes only if something was described
                 entry["finished"] = datetime.now(UTC).isoformat(timespec="milliseconds")
             n, n_failed = len(described.ids), len(described.failed)
-            entry |= dict(
-                visuals=n, described=n - n_failed, failed=n_failed, words=described.lengths, pictures=pictures
-            )
+            entry |= dict(visuals=n, described=n - n_failed, failed=n_failed, words=described.words, pictures=pictures)
             parts[part] = entry
         versions = dict(dasd_lab=version("dasd_lab")) | dict(getattr(captioner, "versions", {}))
         about = dict(name=captioner.name, settings=captioner.settings, fingerprint=home.name)
@@ -318,8 +313,8 @@ def described_in(
             rows = read_lines(home / f"{part}.jsonl")
             texts = [rows.get(visual_id, {}).get("text", "") for visual_id in ids]
             missing = sum(visual_id not in rows for visual_id in ids)
-            described = Described(list(ids), texts, manifest["name"], home.name, 0, missing, folder=home)
-            described.pictures = entry.get("pictures", "")
+            pictures = entry.get("pictures", "")
+            described = Described(list(ids), texts, manifest["name"], home.name, 0, missing, pictures, home)
             found.append((not missing, 2 * len(described.failed) < len(ids), entry.get("finished") or "", described))
     return [described for *_, described in sorted(found, key=lambda row: row[:3], reverse=True)]
 

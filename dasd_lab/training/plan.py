@@ -22,7 +22,6 @@ from ..base.storage import read_manifest
 from ..corpora.catalog import BUILT_IN, Corpus, corpus_named
 from ..corpora.leaks import refuse_trained_test_pictures
 from ..corpora.published.base import PublishedCorpus
-from ..corpora.published.cards import what_to_get
 from ..runs.shipped import run_folder, run_parts
 from .advice import random_method, spoken, timed_batches
 from dasd_lab.training.parameters import (
@@ -82,7 +81,7 @@ def corpus_need(
         corpus = corpus_named(name)
         remark = ""
         if isinstance(corpus, PublishedCorpus):
-            lines = what_to_get(corpus, "train", languages)
+            lines = corpus.what_to_get("train", languages)
             if lines:
                 return Need(what, False, f"not everything is in {corpus.root}", "\n".join(lines))
             remark = _untranslated(corpus, languages)

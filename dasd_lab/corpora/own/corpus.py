@@ -22,6 +22,7 @@ from ...base.presets import opening
 from ...base.storage import seal, whole_folder, write_json
 from ..captions import recognise_language, write_captions
 from ..clips import CLIP_SUFFIXES
+from ..locations import Location, files_in, places_in_folder
 from dasd_lab.corpora.own.formats import (
     Content,
     is_table,
@@ -30,7 +31,6 @@ from dasd_lab.corpora.own.formats import (
     read_shards,
     read_table,
 )
-from ..locations import Location, files_in, places_in_folder
 from .parallel import FAULT_COLUMNS, Fault, checked_side, known_code
 from ..published.files import CaptionRow
 from ..visuals import PICTURE_SUFFIXES

@@ -227,7 +227,8 @@ def read_table(
     expect(rows, f"{name} without a row", "a header and captions", "Check the file.")
     roles = roles_of(list(dict.fromkeys(column for row in rows for column in row.cells)), given)
     split = split_of(name.rpartition(".")[0])
-    captions = [c for r in rows for c in captions_of_row(r.cells, roles, CaptionRow("", "", name, r.line, split=split, origin=origin))]
+    places = [CaptionRow("", "", name, row.line, "", split, origin) for row in rows]
+    captions = [c for row, place in zip(rows, places) for c in captions_of_row(row.cells, roles, place)]
     located = [(name, fault) for fault in faults]
     return Content(captions, located, {f"{name}: {column}": role for column, role in roles.items()}, used=[name])
 

@@ -13,7 +13,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
@@ -21,14 +21,14 @@ from typing import Any, Literal, get_origin
 
 import numpy as np
 import pandas as pd
-from fastcore.basics import patch
+from fastcore.basics import groupby, patch
+from fastcore.meta import delegates
 
 from ...base.foundation import Caption, LabError, data_root, expect, uncollected
 from ...base.presets import checked
 from ..captions import clean_text, is_visible, read_captions
 from ..catalog import Corpus, load_corpus, read_translations, register_corpus, translated
 from ..clips import CLIP_SUFFIXES, N_FRAMES, read_clip
-from ..languages import language_code
 from dasd_lab.corpora.published.files import (
     CaptionRow,
     FileFault,
@@ -139,7 +139,7 @@ class Report:
     def __str__(self):
         lines = [f"{self.corpus}: " + ("as published" if self.ok else "not as published")]
         for rows in (self.visuals, self.counts):
-            lines.append(pd.DataFrame(rows, dtype=object).to_string(index=False, na_rep="not stated"))
+            lines.append(pd.DataFrame(rows, dtype=object).fillna("not stated").to_string(index=False))
         faults = [f"  {f.file}, line {f.line}: {f.what}" for f in self.faults]
         more = ["  …"] if len(faults) > 20 else []
         return "\n".join([*lines, f"faults: {len(faults):,}", *faults[:20], *more])
@@ -260,15 +260,6 @@ def mt_folder(self: PublishedCorpus) -> Path:
         folder /= f"without_{self.without}"
     return folder / f"held_out_{self.held_out}" if self.held_out else folder
 
-
-@patch
-def how_to_get(self: PublishedCorpus, wanted: WantedFile) -> str:
-    "Where to get a missing file and where to put it"
-    other_place = f" (another folder: root=, or {self.variable})"
-    if wanted.kind == "visuals":
-        other_place = f", or give the folder: pictures=, or {self.variable}_PICTURES"
-    return f"{wanted.how} It belongs in {self.root / wanted.place}{other_place}."
-
 # %% ../../../nbs/01_corpora/3_published/20_base.ipynb #5375ec68
 @patch
 def mt_file(self: PublishedCorpus, split: str, language: str) -> Path | None:
@@ -314,29 +305,29 @@ def languages(self: PublishedCorpus) -> tuple[str, ...]:
     "Languages that some split can be read in, the source language first"
     return tuple(code for code in self.declared() if any(self.has(s, code) for s in self.published))
 
-# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #15662e35
+# %% ../../../nbs/01_corpora/3_published/20_base.ipynb #94148fd9
 @patch
-def missing_error(
+def what_to_get(
     self: PublishedCorpus,
     split: str,  # one of `published`
-    language: str,  # ISO 639
-) -> LabError:
-    "The error that names the files that a split in a language needs"
-    missing = [w for w in self.missing(split, language) if w.kind != "visuals"]
-    published = self.published[split].captions
-    if language not in published and not any(w.kind == "translations" for w in missing):
-        return LabError(
-            f"{self.name}, {split}, in {language!r}",
-            f"one of {list(published)}, or machine translations in {self.mt_folder}/{split}.{language}.txt",
-            f"Choose one, or translate captions({split!r}, {self.source!r}), one line per caption.",
-        )
-    first, *others = missing
-    given = f"{self.name}, {split}, in {language!r}: no {first.place} in {self.root}"
-    next_step = self.how_to_get(first)
-    if others:
-        given += f" and {len(others)} more {'file is' if len(others) == 1 else 'files are'} missing"
-        next_step += f" `dasd-lab corpus info {self.name}` lists all."
-    return LabError(given, first.what, next_step)
+    languages: Sequence[str] = (),  # in addition to the source language
+    visuals: bool = True,  # include images or clips?
+) -> list[str]:  # empty: all files are present
+    "Missing files, where to get them, and where they belong"
+    needed = [code for code in (self.source, *languages) if not self.has(split, code)]
+    missing = [w for code in needed for w in self.missing(split, code) if w.kind != "visuals"]
+    if split == "train" and self.held_out:
+        missing += [w for w in load_corpus(self.held_out).missing("test", kind="text") if not w.languages]
+    missing += self.missing(split, kind="visuals") if visuals else []
+    groups = groupby(dict.fromkeys(missing), "how").items()
+    lines = [f"{how} From it: {', '.join(wanted.place for wanted in files)}." for how, files in groups]
+    published = {*self.published[split].captions, *(code for w in self.wanted for code in w.languages)}
+    own = [f"{self.mt_folder}/{split}.{code}.txt" for code in needed if code not in published]
+    if own:
+        lines.append(f"Translate captions({split!r}, {self.source!r}), one line per caption: {', '.join(own)}.")
+    images = f", for images {self.variable}_PICTURES" if visuals else ""
+    place = f"It belongs in {self.root}; to use another folder, set {self.variable}{images}."
+    return [*lines, place] if lines else []
 
 # %% ../../../nbs/01_corpora/3_published/20_base.ipynb #713f4bb5
 @patch
@@ -346,7 +337,8 @@ def check(self: PublishedCorpus, split: str, *languages: str) -> None:
     expect(split in self.published, f"the split {split!r} of {self.name}", expected, "Choose one.")
     for language in languages or ([] if split in self.splits else [self.source]):
         if not self.has(split, language):
-            raise self.missing_error(split, language)
+            steps = "\n".join(self.what_to_get(split, [language], visuals=False)) or "Choose another language."
+            raise LabError(f"{self.name}, {split}, in {language!r}: not in {self.root}", "its files", steps)
 
 # %% ../../../nbs/01_corpora/3_published/20_base.ipynb #95594418
 @patch
@@ -490,9 +482,7 @@ def translations(
         wanted = next(w for w in self.wanted if self.path(w) == path)
         ids = set(self.ids(split))
         pairs = [(row.name, row.text) for row in self.read(wanted) if row.name in ids]
-    texts: dict[str, list[str]] = {}  # visual → its translations
-    for name, text in pairs:
-        texts.setdefault(name, []).append(text)
+    texts = groupby(pairs, 0, 1)  # visual → its translations
     found = [texts.get(caption.visual_id, [])[number : number + 1] for caption, number in source]
     unused = len(pairs) - sum(map(len, found))
     if unused:
@@ -521,7 +511,8 @@ def _frames(self: PublishedCorpus, visual_id: str) -> np.ndarray:
     folder = self.path(wanted)
     its_images = f"its images, {self.pictures or self.root / wanted.place}"
     what = f"{visual_id} in {folder}" if folder else its_images
-    raise LabError(f"{self.name} without {what}", wanted.what, self.how_to_get(wanted))
+    place = f"It belongs in {self.root / wanted.place}, or give the folder: pictures=, or {self.variable}_PICTURES."
+    raise LabError(f"{self.name} without {what}", wanted.what, f"{wanted.how} {place}")
 
 # %% ../../../nbs/01_corpora/3_published/20_base.ipynb #20e8b757
 @patch
@@ -595,16 +586,14 @@ def published_corpus(
         own = inspect.signature(describe).parameters
 
         @wraps(describe)
-        def load(root=None, pictures=None, *, without="", text_only=False, held_out="", **options) -> PublishedCorpus:
-            for option, value in options.items():
+        @delegates(describe)  # what `load_corpus` refuses options by
+        def load(root=None, pictures=None, *, without="", text_only=False, held_out="", **kwargs) -> PublishedCorpus:
+            for option, value in kwargs.items():
                 if get_origin(own[option].annotation) is Literal:
                     checked(own[option].annotation, value, f"{name}: {option}")
             common = dict(without=without, text_only=text_only, held_out=held_out)
-            return kind(name, describe(**options), root, pictures, **common, **options)
+            return kind(name, describe(**kwargs), root, pictures, **common, **kwargs)
 
-        *common, _ = inspect.signature(load, follow_wrapped=False).parameters.values()
-        options = [parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in own.values()]
-        load.__signature__ = inspect.Signature([*common, *options])  # what `load_corpus` refuses options by
         register_corpus(name)(load)
         DESCRIPTIONS[name] = describe
         return describe

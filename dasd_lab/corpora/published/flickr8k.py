@@ -9,19 +9,18 @@ __all__ = ['PROVENANCE', 'TRAINING', 'EVALUATION', 'JOINED', 'LISTS', 'AUTHORS',
 # %% ../../../nbs/01_corpora/3_published/35_flickr8k.ipynb #cb8cd682
 import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from fastcore.basics import patch
+from fastcore.basics import groupby, patch
 from PIL import ImageFile
 
 from ...base.foundation import Caption, LabError, expect
 from ...base.presets import opening
 from ..captions import clean_text, is_visible
-from ..catalog import Corpus, by_visual
+from ..catalog import Corpus
 from ..languages import language_code
 from dasd_lab.corpora.published.base import (
     Counts,
@@ -155,20 +154,13 @@ def _authors_pictures(corpus: PublishedCorpus) -> dict[str, dict]:  # as of `_jo
         texts.setdefault(row.name, []).append(row.text)
     return {name: dict(split=split_of.get(name), en=english) for name, english in texts.items()}
 
-# %% ../../../nbs/01_corpora/3_published/35_flickr8k.ipynb #bacac1a5
-def _field_names(given: str | Sequence[str]) -> list[str]:
-    "Names of fields, given as a list or as text with + between them"
-    names = given.split("+") if isinstance(given, str) else given
-    return [name.strip() for name in names if name.strip()]
-
 # %% ../../../nbs/01_corpora/3_published/35_flickr8k.ipynb #88073d80
 class Flickr8k(PublishedCorpus):
     "Flickr8k's photographs with captions in many languages"
 
     def __init__(self, name, about, root=None, pictures=None, *, train="", validation="", test="", **common):
-        given = dict(train=train, validation=validation, test=test)
-        self.given = {split: _field_names(fields) for split, fields in given.items()}
-        options = {split: "+".join(fields) for split, fields in self.given.items()}
+        options = dict(train=train, validation=validation, test=test)
+        self.given = {split: fields.split("+") if fields else [] for split, fields in options.items()}
         super().__init__(name, about, root, pictures, **options, **common)
         self.joined = all(find_file(self.root, w.path) for w in JOINED[:2])
         self.captions_file = "captions.jsonl" if self.joined else "Flickr8k.token.txt"
@@ -299,8 +291,8 @@ def _pairs_of(self: Flickr8k, split: str, field: CaptionField) -> list[tuple[Cap
     captions = self.numbered_field(split, field)
     source = self.numbered_captions(split, self.source)
     if not field.translates or not field.in_order:
-        english = by_visual([caption for caption, _ in source])
-        groups = by_visual([caption for caption, _ in captions])
+        english = groupby([caption for caption, _ in source], "visual_id")
+        groups = groupby([caption for caption, _ in captions], "visual_id")
         return [pair for name, group in groups.items() for pair in zip(english.get(name, ()), group)]
     if not field.name.startswith("mt_"):
         source = self.numbered_field(split, self.fields[field.translates])
@@ -358,7 +350,7 @@ def field_table(self: Flickr8k) -> list[dict]:
         texts = [picture[field.name] for picture in self._pictures().values() if picture.get(field.name)]
         if field.name.startswith("mt_"):
             captions = [caption for s in self.splits for caption, _ in self.numbered_field(s, field)]
-            texts = list(by_visual(captions).values())
+            texts = list(groupby(captions, "visual_id").values())
         counts = dict(pictures=len(texts), captions=sum(map(len, texts)))
         read_in = " ".join(s for s in self.splits if field in self.chosen(s, field.language))
         row = dict(field=field.name, language=field.language, origin=field.origin, made=field.made)
@@ -379,9 +371,9 @@ def report(self: Flickr8k, pictures: bool = True) -> Report:
 # %% ../../../nbs/01_corpora/3_published/35_flickr8k.ipynb #843c9c01
 @published_corpus("flickr8k", Flickr8k)
 def flickr8k(
-    train: str | Sequence[str] = "",  # fields to train on, such as 'zh_mt_baidu+de'; '': see `TRAINING`
-    validation: str | Sequence[str] = "",  # '': as for the test where they have captions
-    test: str | Sequence[str] = "",  # fields to evaluate on; '': see `EVALUATION`
+    train: str = "",  # fields to train on, such as 'zh_mt_baidu+de'; '': see `TRAINING`
+    validation: str = "",  # '': as for the test where they have captions
+    test: str = "",  # fields to evaluate on; '': see `EVALUATION`
 ) -> Description:
     "Flickr8k's photographs with captions in many languages"
     return Description(
