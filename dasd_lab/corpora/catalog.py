@@ -563,13 +563,11 @@ class CaptionPairs:
         rows = {name: [getattr(self, name)[i] for i in index] for name in ("source", "target", "style")}
         return rows | dict(visual_index=self.visual_index[np.asarray(index)], language=self.language)
 
-    def batches(self, size: int, rng: np.random.Generator, drop_last: bool = True) -> Iterator[dict]:
-        "Shuffled batches of one epoch"
+    def batches(self, size: int, rng: np.random.Generator) -> Iterator[dict]:
+        "Shuffled batches of one epoch; the last one is left out if it is smaller, unless it is the only one"
         order = rng.permutation(len(self))
-        for start in range(0, len(self), size):
-            is_full = start + size <= len(self)
-            if is_full or not drop_last or start == 0:
-                yield self.take(order[start : start + size])
+        for start in range(0, max(1, len(self) - size + 1), size):
+            yield self.take(order[start : start + size])
 
 # %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #844f96f3
 def caption_pairs(

@@ -54,10 +54,6 @@ def fingerprint(
     identity = json.dumps([captioner.name, captioner.settings], sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(identity.encode()).hexdigest()[:12]
 
-# %% ../../nbs/01_corpora/1_core/40_descriptions.ipynb #e93966e7
-def _pixels_checksum(frames: np.ndarray) -> str:  # 16 hexadecimal digits
-    return hashlib.sha256(repr(frames.shape).encode() + np.ascontiguousarray(frames).tobytes()).hexdigest()[:16]
-
 # %% ../../nbs/01_corpora/1_core/40_descriptions.ipynb #81728931
 def read_lines(
     path: Path,  # the .jsonl file
@@ -165,7 +161,8 @@ def _pending(
             error = dict(id=visual_id, stamp="", text="", error=str(e.given))
             unreadable += [] if visual_id in known else [error]
             continue
-        checksum = _pixels_checksum(frames)
+        pixels = repr(frames.shape).encode() + np.ascontiguousarray(frames).tobytes()
+        checksum = hashlib.sha256(pixels).hexdigest()[:16]
         if known.get(visual_id, {}).get("stamp") != checksum:
             rows.append(dict(id=visual_id, stamp=checksum, text=""))
             frames_of_rows.append(frames)

@@ -104,14 +104,8 @@ class Language:
     data: dict  # content of the file
     nouns: dict[str, list[Noun]]  # id → synonyms, most common first
     fixes: list  # (compiled pattern, replacement), applied to finished sentences
-
-    @property
-    def join(self) -> str:
-        return self.data["join"]
-
-    @property
-    def cases(self) -> list[str]:
-        return self.data["cases"]
+    join: str  # between words
+    cases: list[str]  # of nouns, the first by default
 
     def number(self, count: int) -> str:
         return self.data["numbers"][str(count)]
@@ -169,7 +163,7 @@ def load_language(
     for key, synonyms in data["nouns"].items():
         nouns[key] = [_parse_noun(entry, data, f"{code}.yaml, {key}") for entry in synonyms]
     fixes = [(re.compile(pattern), replacement) for pattern, replacement in data.get("fixes") or []]
-    return Language(code, data, nouns, fixes)
+    return Language(code, data, nouns, fixes, data["join"], data["cases"])
 
 # %% ../../nbs/02_pictograms/10_grammar.ipynb #4e68a50c
 def resolve(
@@ -312,12 +306,6 @@ class _Sentence:
         self.book = language.data["mt"] if register == "mt" else language.data
         self.modified = "".join(slot for slot, thing in zip("abc", scene.things) if thing.modifier)
 
-    def segments(self) -> list[Segment]:
-        if self.plan.style == PHRASE:
-            return self._fill(self.language.data["phrases"][list(PHRASES)[self.plan.template]])
-        templates = self.book["styles"][self.plan.style][str(len(self.scene.things))]
-        return self._fill(_wording(templates[self.plan.template], self.plan.wordings[0]))
-
 # %% ../../nbs/02_pictograms/10_grammar.ipynb #c805189b
 @patch
 def _fill(self: _Sentence, template: str, kind: str = "literal", key: str = "", part: str = "") -> list[Segment]:
@@ -378,7 +366,11 @@ def segments(
     register: str = "human",  # human | mt
 ) -> list[Segment]:
     "Segments of a sentence, before fixes and capitalisation"
-    return _Sentence(scene, language, plan, register).segments()
+    sentence = _Sentence(scene, language, plan, register)
+    if plan.style == PHRASE:
+        return sentence._fill(language.data["phrases"][list(PHRASES)[plan.template]])
+    templates = sentence.book["styles"][plan.style][str(len(scene.things))]
+    return sentence._fill(_wording(templates[plan.template], plan.wordings[0]))
 
 # %% ../../nbs/02_pictograms/10_grammar.ipynb #57fd762f
 _SPACES = re.compile(r"\s+([,.;!?،。、])|\s\s+")

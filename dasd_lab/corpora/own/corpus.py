@@ -167,10 +167,6 @@ def _resolved(raw: CaptionRow, find: Finder | None, language: str | None) -> tup
         faults.append(Fault(raw.line, "columns", f"a split named {raw.split!r}, not of letters, digits, _ and -"))
     return Caption(text, code, str(visual), raw.origin), faults
 
-# %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #dc57a445
-def _split_order(split: str) -> tuple[int, str]:
-    return {"train": 0, "validation": 1, "test": 2}.get(split, 3), split
-
 # %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #3811b525
 def resolve_captions(
     u: Understanding,  # captions, places, faults and notes are filled in
@@ -200,7 +196,7 @@ def resolve_captions(
     reason = u.faults[0][1].what if u.faults else "it is empty"
     given = f"{u.source} without a usable caption; {reason}"
     expect(lines, given, "captions of images that are present", "Check the faults.")
-    for split in sorted({split for split, _ in lines}, key=_split_order):
+    for split in sorted({split for split, _ in lines}):
         # stable: captions of an image keep their order
         u.captions[split] = sorted((c for s, c in lines if s == split), key=lambda c: c.visual_id)
         ids = dict.fromkeys(c.visual_id for c in u.captions[split])
