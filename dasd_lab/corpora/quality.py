@@ -44,9 +44,6 @@ class FilterSpec:
     factor: float = 1.7  # length ratio relative to the usual one, in characters, with five added to both sides
     sources: int = 4  # different sentences that may have the same translation
 
-# %% ../../nbs/01_corpora/1_core/45_quality.ipynb #d12a3d12
-_COLUMNS = "source", "target", "reason", "seen"  # reason: a key of `REASONS`, or '' for a kept pair; seen: evidence
-
 # %% ../../nbs/01_corpora/1_core/45_quality.ipynb #42c7795c
 # Thai, Lao, Khmer, Japanese, Chinese
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
@@ -237,7 +234,7 @@ def judge_translations(
     for a, b in stripped:
         found = ((reason, seen) for reason, check in checks.items() if (seen := check(a, b)))
         rows.append((a, b, *next(found, ("", ""))))
-    return pd.DataFrame(rows, columns=list(_COLUMNS), dtype=object)
+    return pd.DataFrame(rows, columns=["source", "target", "reason", "seen"], dtype=object)
 
 # %% ../../nbs/01_corpora/1_core/45_quality.ipynb #27eab3c3
 def drop_table(

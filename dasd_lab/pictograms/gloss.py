@@ -8,6 +8,7 @@ __all__ = ['Reading', 'Gloss', 'Lexicon', 'lexicon', 'to_english', 'GlossTransla
 # %% ../../nbs/02_pictograms/70_gloss.ipynb #dc7e333e
 import re
 import unicodedata
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -93,9 +94,7 @@ class Lexicon:
 def _extra(code: str) -> dict:  # section → entries
     "Words of a language beyond its grammar"
     file = files("dasd_lab") / "pictograms" / "languages" / "gloss.yaml"
-    lists = dict.fromkeys(("articles", "particles"), ())
-    tables = dict.fromkeys(("quantifiers", "adjectives", "relations", "words", "spelt", "split", "clitics"), {})
-    return lists | tables | yaml.safe_load(file.read_text(encoding="utf-8")).get(code, {})
+    return defaultdict(dict, yaml.safe_load(file.read_text(encoding="utf-8")).get(code, {}))
 
 # %% ../../nbs/02_pictograms/70_gloss.ipynb #10698599
 def _leaves(table) -> Iterator[str]:
@@ -157,14 +156,6 @@ def _modifier_readings(language: Language, extra: dict) -> Iterator[tuple[str, R
             for form in _leaves(table.get(key)):
                 yield form, Reading("modifier", english[key][0], key)
 
-# %% ../../nbs/02_pictograms/70_gloss.ipynb #07b7c745
-def _relation_readings(language: Language, extra: dict) -> Iterator[tuple[str, Reading]]:
-    "Relations and prepositions without their complements"
-    further = [(form, english, "") for english, forms in extra["relations"].items() for form in forms]
-    for form, english, key in (*_wordings(language, "relations"), *further):
-        before, _, after = re.sub(r"\{b[^}]*\}", "{b}", form).partition("{b}")
-        yield before.strip() or after.strip(), Reading("relation", english.replace("{b}", "").strip(), key)
-
 # %% ../../nbs/02_pictograms/70_gloss.ipynb #0c4df2c8
 def _readings(language: Language, extra: dict) -> Iterator[tuple[str, Reading]]:
     "All forms and readings, the preferred ones first"
@@ -180,7 +171,11 @@ def _readings(language: Language, extra: dict) -> Iterator[tuple[str, Reading]]:
             yield from ((noun.gender, Reading("classifier", "")) for noun in synonyms)
     for form, place, key in _wordings(language, "places"):
         yield form, Reading("place", place, key)
-    yield from _relation_readings(language, extra)
+    # relations and prepositions without their complements
+    further = [(form, english, "") for english, forms in extra["relations"].items() for form in forms]
+    for form, words, key in (*_wordings(language, "relations"), *further):
+        before, _, after = re.sub(r"\{b[^}]*\}", "{b}", form).partition("{b}")
+        yield before.strip() or after.strip(), Reading("relation", words.replace("{b}", "").strip(), key)
     yield from ((form, Reading("article", "the")) for form in extra["articles"])
     yield from ((form, Reading("particle", "")) for form in extra["particles"])
     for word, forms in extra["words"].items():

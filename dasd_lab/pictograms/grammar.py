@@ -389,15 +389,10 @@ def finish(
     return text[:1].upper() + text[1:] if capital else text
 
 # %% ../../nbs/02_pictograms/10_grammar.ipynb #0b0c8c72
-@lru_cache
-def _cumulative_weights(n: int, power: float) -> list[float]:
-    weights = list(accumulate((i + 1) ** -power for i in range(n)))
-    return [weight / weights[-1] for weight in weights]
-
-
 def _choose(n: int, draw: float, power: float = 1.0) -> int:
     "Map a draw in [0, 1) to an index below n, with weights 1, 1/2, 1/3 … to the given power"
-    return min(bisect(_cumulative_weights(n, power), draw), n - 1)
+    weights = list(accumulate((i + 1) ** -power for i in range(n)))
+    return min(bisect([weight / weights[-1] for weight in weights], draw), n - 1)
 
 # %% ../../nbs/02_pictograms/10_grammar.ipynb #d92d3711
 def plan_sentence(

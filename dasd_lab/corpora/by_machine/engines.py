@@ -159,11 +159,6 @@ MODELS = dict(  # short name → repository of the hub, and what it is
 _FILES = (*FILES, "pytorch_model*.bin")
 
 # %% ../../../nbs/01_corpora/5_by_machine/20_engines.ipynb #264071b6
-def _max_new_tokens(length: int) -> int:
-    "Limit for a translation: 1.5 times the source and 8 more, rounded up to a multiple of 16"
-    return 16 * math.ceil((1.5 * length + 8) / 16)
-
-
 def batches_by_length(
     lengths: Sequence[int],  # N, tokens
     batch: int,  # sentences per batch, at most
@@ -171,7 +166,9 @@ def batches_by_length(
     "Batches of similar length with one limit each"
     groups = {}
     for i in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
-        groups.setdefault(_max_new_tokens(lengths[i]), []).append(i)
+        # of a translation: 1.5 times the source and 8 more, rounded up to a multiple of 16
+        limit = 16 * math.ceil((1.5 * lengths[i] + 8) / 16)
+        groups.setdefault(limit, []).append(i)
     for limit, indices in groups.items():
         for some in chunked(indices, batch):
             yield some, limit

@@ -66,11 +66,6 @@ class Understanding:
         faults = sorted(self.faults, key=lambda fault: (fault[1].kept, fault[0], fault[1].line))
         return pd.DataFrame([(file, *f.row()) for file, f in faults], columns=["file", *FAULT_COLUMNS])
 
-    @property
-    def left_out(self) -> int:
-        "Number of lines that are not used"
-        return len({(file, f.line) for file, f in self.faults if not f.kept})
-
     def __str__(self):
         everything = [c for captions in self.captions.values() for c in captions]
         examples = [c for language in self.languages for c in [c for c in everything if c.language == language][:3]]
@@ -78,7 +73,8 @@ class Understanding:
         lines += ["", self.counts().to_string(), "", *(f"  {c.language}  {c.text}   [{c.visual_id}]" for c in examples)]
         lines += ["", *(f"  Note: {note}" for note in self.notes)] if self.notes else []
         n_warnings = sum(f.kept for _, f in self.faults)
-        summary = f"{self.left_out:,} lines left out, {n_warnings:,} warnings" if self.faults else "No faults."
+        left_out = {(file, f.line) for file, f in self.faults if not f.kept}
+        summary = f"{len(left_out):,} lines left out, {n_warnings:,} warnings" if self.faults else "No faults."
         return "\n".join([*lines, "", summary])
 
 # %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #6fda32b6

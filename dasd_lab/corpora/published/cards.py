@@ -13,13 +13,13 @@ from fastcore.basics import groupby
 
 from ...base.foundation import LabError, data_root
 from ...base.presets import read_json
-from ..catalog import BUILT_IN, import_published, list_corpora, load_corpus
+from ..catalog import BUILT_IN, list_corpora, load_corpus
 from .base import DESCRIPTIONS, PublishedCorpus
 
 # %% ../../../nbs/01_corpora/3_published/80_cards.ipynb #cabb11cc
 def published_corpora() -> list[str]:
     "Names of all published corpora"
-    import_published()
+    list_corpora()  # imports their modules
     return sorted(DESCRIPTIONS)
 
 # %% ../../../nbs/01_corpora/3_published/80_cards.ipynb #e15bfeb4
@@ -81,17 +81,13 @@ def _markdown(rows: Sequence[dict]) -> list[str]:
 
 # %% ../../../nbs/01_corpora/3_published/80_cards.ipynb #f05b506e
 def _counts_table(corpus: PublishedCorpus) -> list[str]:
-    "Published counts by split; one column per language if there are few"
-    languages = list(dict.fromkeys(code for counts in corpus.published.values() for code in counts.captions))
+    "Published counts by split; languages with the same number of captions stand together"
     rows = []
     for split, counts in corpus.published.items():
-        row = dict(split=split, visuals=counts.visuals)
-        if len(languages) < 8:
-            rows.append(row | {code: counts.captions.get(code, "") for code in languages})
-        else:
-            numbers = ", ".join(dict.fromkeys(map(_number, counts.captions.values())))
-            rows.append(row | {f"captions in {len(languages)} languages": numbers})
-    return _markdown(rows) + ([] if len(languages) < 8 else ["", "Languages: " + " ".join(languages)])
+        languages = groupby(counts.captions.items(), 1, 0)
+        captions = "; ".join(f"{_number(n)} in {' '.join(codes)}" for n, codes in languages.items())
+        rows.append(dict(split=split, visuals=counts.visuals, captions=captions))
+    return _markdown(rows)
 
 # %% ../../../nbs/01_corpora/3_published/80_cards.ipynb #a35a757a
 def _file_lines(corpus: PublishedCorpus, here: bool) -> list[str]:
