@@ -56,11 +56,6 @@ class _Token(NamedTuple):
     text: str  # as in the sentence; '' for the second part of a contraction
 
 # %% ../../nbs/02_pictograms/70_gloss.ipynb #8756614d
-def _western(number: str) -> str:
-    "Decimal digits of any script as 0 to 9, without zeros in front"
-    return "".join(str(unicodedata.decimal(digit)) for digit in number).lstrip("0") or "0"
-
-
 def _tokens(
     text: str,  # a sentence
     spaced: bool = True,  # False: a script without blanks
@@ -68,7 +63,7 @@ def _tokens(
     "Split a sentence into tokens"
     text = _VOWELS.sub("", unicodedata.normalize("NFC" if spaced else "NFKC", text))
     words = [word for word in (_SPACED if spaced else _UNSPACED).findall(text) if word not in _IGNORED]
-    return [_Token(_western(word) if word.isdecimal() else word.casefold(), word) for word in words]
+    return [_Token(str(int(word)) if word.isdecimal() else word.casefold(), word) for word in words]
 
 # %% ../../nbs/02_pictograms/70_gloss.ipynb #4207443a
 def _without_accents(form: str) -> str:

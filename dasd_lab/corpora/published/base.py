@@ -313,7 +313,10 @@ def what_to_get(
     missing += self.missing(split, kind="visuals") if visuals else []
     groups = groupby(dict.fromkeys(missing), "how").items()
     lines = [f"{how} From it: {', '.join(wanted.place for wanted in files)}." for how, files in groups]
-    published = {*self.published[split].captions, *(code for w in self.wanted for code in w.languages)}
+    published = {
+        *self.published[split].captions,
+        *(code for w in self.wanted if w.serves(split) for code in w.languages),
+    }
     own = [f"{self.mt_folder}/{split}.{code}.txt" for code in needed if code not in published]
     if own:
         lines.append(f"Translate captions({split!r}, {self.source!r}), one line per caption: {', '.join(own)}.")
@@ -330,7 +333,8 @@ def check(self: PublishedCorpus, split: str, *languages: str) -> None:
     for language in languages or ([] if split in self.splits else [self.source]):
         if not self.has(split, language):
             steps = "\n".join(self.what_to_get(split, [language], visuals=False)) or "Choose another language."
-            raise LabError(f"{self.name}, {split}, in {language!r}: not in {self.root}", "its files", steps)
+            expected = f"the files of one of {list(self.published[split].captions)}"
+            raise LabError(f"{self.name}, {split}, in {language!r}: not in {self.root}", expected, steps)
 
 # %% ../../../nbs/01_corpora/3_published/20_base.ipynb #95594418
 @patch
