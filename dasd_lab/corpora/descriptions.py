@@ -251,10 +251,9 @@ def read_texts(
         names = [_text_path(folder, name) for name in (visual_id, stem)]
         paths.append(next((path for path in names if path.is_file()), None))
     missing = [f"{visual_id}.txt" for visual_id, path in zip(ids, paths) if path is None]
-    examples = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
     expect(
         not missing,
-        f"{folder} without {len(missing):,} of {len(paths):,} texts: {examples}",
+        f"{folder} without {len(missing):,} of {len(paths):,} texts, such as {', '.join(missing[:3])}",
         "one file per visual",
         "Choose another folder; write an empty file for a visual without a description.",
     )

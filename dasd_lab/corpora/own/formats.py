@@ -17,10 +17,12 @@ from typing import Any
 
 from ...base.foundation import LabError, expect, extra
 from ...base.presets import json_line, opening
+from ..clips import CLIP_SUFFIXES
 from ..languages import ISO_639_1
-from ..locations import Location, shard_samples, visual_of
+from ..locations import Location, shard_samples
 from .parallel import Fault, Record, decode, delimiter, known_code, records, with_columns
 from ..published.files import CaptionRow, coco_rows, file_bytes, json_file, named_rows
+from ..visuals import PICTURE_SUFFIXES
 
 # %% ../../../nbs/01_corpora/4_own/30_formats.ipynb #40e87ee3
 @dataclass
@@ -335,7 +337,9 @@ def read_shards(
     content = Content(used=list(shards))
     for shard, samples in samples_of.items():
         for n, (key, sample) in enumerate(samples.items(), 1):
-            visual = visual_of(sample)
+            visual = next(
+                (place for place in sample.values() if place.suffix in PICTURE_SUFFIXES + CLIP_SUFFIXES), None
+            )
             if visual is None:
                 fault = Fault(n, "picture", f"sample {key!r} without an image or clip")
                 content.faults.append((shard.name, fault))

@@ -26,7 +26,6 @@ from dasd_lab.corpora.published.base import (
     Counts,
     Description,
     PublishedCorpus,
-    Report,
     WantedFile,
     kept,
     published_corpus,
@@ -237,16 +236,13 @@ def numbered_field(self: Flickr8k, split: str, field: CaptionField) -> list[tupl
             if is_visible(text):
                 captions.append((Caption(clean_text(text), field.language, name, field.origin), number))
             else:
-                self._fault(f"{field.name} of {name}: an empty caption, skipped")
+                what = f"{field.name} of {name}: an empty caption, skipped"
+                self.faults.append(FileFault(self.captions_file, 0, what))
     n_repeated = len(captions) - len({(caption.visual_id, caption.text) for caption, _ in captions})
     if n_repeated:
-        self._fault(f"{field.name}, {split}: {n_repeated:,} captions repeat another of their picture")
+        what = f"{field.name}, {split}: {n_repeated:,} captions repeat another of their picture"
+        self.faults.append(FileFault(self.captions_file, 0, what))
     return captions
-
-
-@patch
-def _fault(self: Flickr8k, what: str) -> None:
-    self.faults.append(FileFault(self.captions_file, 0, what))
 
 # %% ../../../nbs/01_corpora/3_published/35_flickr8k.ipynb #3766533a
 @patch
@@ -338,35 +334,23 @@ def _frames(self: Flickr8k, visual_id: str) -> np.ndarray:
 def checksum(self: Flickr8k) -> str:
     "Checksum over the caption files and the choice of fields"
     chosen = [f.name for s in self.splits for code in self.languages for f in self.chosen(s, code)]
-    files = PublishedCorpus.checksum.fget(self)
-    return hashlib.sha256(json.dumps([files, chosen]).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([PublishedCorpus.checksum.fget(self), chosen]).encode()).hexdigest()
 
 # %% ../../../nbs/01_corpora/3_published/35_flickr8k.ipynb #24eab3e2
 @patch
 def field_table(self: Flickr8k) -> list[dict]:
-    "What each field is, what it holds, and which splits read it; empty without the files"
+    "What each field is, what it holds and should hold, and which splits read it; empty without the files"
     rows = []
     for field in self.fields.values() if self.splits else ():
         texts = [picture[field.name] for picture in self._pictures().values() if picture.get(field.name)]
         if field.name.startswith("mt_"):
             captions = [caption for s in self.splits for caption, _ in self.numbered_field(s, field)]
             texts = list(groupby(captions, "visual_id").values())
-        counts = dict(pictures=len(texts), captions=sum(map(len, texts)))
+        counts = dict(pictures=len(texts), captions=sum(map(len, texts)), stated=field.captions)
         read_in = " ".join(s for s in self.splits if field in self.chosen(s, field.language))
         row = dict(field=field.name, language=field.language, origin=field.origin, made=field.made)
         rows.append(row | counts | dict(read_in=read_in, source=field.source))
     return rows
-
-# %% ../../../nbs/01_corpora/3_published/35_flickr8k.ipynb #e0cb9d08
-@patch
-def report(self: Flickr8k, pictures: bool = True) -> Report:
-    "Counts, faults and missing pictures; fields that do not hold what `fields.json` states are faults"
-    for row in self.field_table():
-        for what in ("pictures", "captions"):
-            stated = getattr(self.fields[row["field"]], what)
-            if stated not in (None, row[what]):
-                self._fault(f"{row['field']}: {row[what]:,} {what}, stated {stated:,}")
-    return PublishedCorpus.report(self, pictures)
 
 # %% ../../../nbs/01_corpora/3_published/35_flickr8k.ipynb #843c9c01
 @published_corpus("flickr8k", Flickr8k)
