@@ -260,7 +260,7 @@ def captions(
         splits = [s for s in self.splits if self.all_captions(s, language)]
         given = f"{self.name}, {split}, {language}: no captions" + (f" of origin {origin!r}" if origins else "")
         expected = f"one of {origins}" if origins else f"a split that has some: {splits}"
-        raise LabError(given, expected, "Choose another origin, split or language.")
+        raise LabError(given, expected, f"Choose another; `dasd-lab corpus info {self.name}` lists what is here.")
     return captions
 
 # %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #48cca3e0
