@@ -44,9 +44,13 @@ def _around_a_word(
     word = [i for i, special in enumerate(encoding.special_tokens_mask[: len(tokens)]) if not special] or [0]
     before = tokens[: word[0]]
     after = tokens[word[-1] + 1 :]
-    fits = len(before) <= 1 and len(after) <= 1
-    step = "Pass the names: start=…, end=…."
-    expect(fits, f"a tokenizer that frames a word as {tokens}", "at most one start and one end token", step)
+
+    expect(
+        len(before) <= 1 and len(after) <= 1,
+        f"a tokenizer that frames a word as {tokens}",
+        "at most one start and one end token",
+        "Pass the names: start=…, end=….",
+    )
     return before, after
 
 # %% ../../nbs/03_backbone/1_towers/90_token_vectors.ipynb #ce0ec80b
@@ -59,8 +63,12 @@ def framing(
     if not before and not after:
         start = _usual_name(tokenizer, "start")
     end = after[0] if after else _usual_name(tokenizer, "end")
-    known = f"a post-processor that adds one, or one of {USUAL['end']}"
-    expect(end, "a tokenizer without an end token", known, "Pass its name: end=…; the tower is read there.")
+    expect(
+        end,
+        "a tokenizer without an end token",
+        f"a post-processor that adds one, or one of {USUAL['end']}",
+        "Pass its name: end=…; the tower is read there.",
+    )
     pad = (tokenizer.padding or {}).get("pad_token")
     if not pad or tokenizer.token_to_id(pad) is None:
         pad = _usual_name(tokenizer, "pad") or end

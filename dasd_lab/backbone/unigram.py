@@ -81,8 +81,7 @@ def _log_probabilities(counts: Mapping[str, int], letters: Collection[str]) -> d
     "Scores by counts; what was not counted has half an occurrence"
     every = {p: counts.get(p) or 0.5 for p in {*counts, *letters}}
     total = sum(every.values())
-    ordered = sorted(every, key=lambda p: (-every[p], p))
-    return {p: log(every[p] / total) for p in ordered}
+    return {p: log(every[p] / total) for p in sorted(every, key=lambda p: (-every[p], p))}
 
 # %% ../../nbs/03_backbone/1_towers/12_unigram.ipynb #e2a8650c
 def train_unigram(

@@ -102,7 +102,7 @@ def caption_map(
     from dasd_lab.explore.theme import figure
 
     features, clusters, facts = _clustered(given, feature, n_clusters)
-    points = draw_map(features, MapSpec(seed=given.seed)).points
+    points = draw_map(features, MapSpec(seed=given.seed))
     name = label if label in facts else "length"
     labels = [cell[0] if isinstance(cell, tuple) and cell else str(cell or "–") for cell in facts[name]]
     colouring = Colouring(name, np.array(labels, dtype=object), tuple(sorted(set(labels))))

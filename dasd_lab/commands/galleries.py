@@ -86,21 +86,22 @@ def _method_and_run(folder, run, backbone, images=True):  # the method, and its 
 def _opened_with(method, run, folder, columns=None, milvus=None):  # a `search.on_disk.stored.StoredGallery`
     "A gallery on disk, created if there is none"
     from dasd_lab.base.foundation import expect
-    from dasd_lab.search.on_disk.stored import GalleryRecord, StoredGallery
+    from dasd_lab.search.on_disk.places import is_gallery
+    from dasd_lab.search.on_disk.stored import StoredGallery, check_folder, record_of
 
-    record = GalleryRecord(Path(folder))
-    if record.exists():
-        stored = record.content.get("uri", "")
+    folder = Path(folder)
+    if is_gallery(folder):
+        stored = record_of(folder).get("uri", "")
         given = str(Path(milvus).absolute()) if milvus and milvus.endswith(".db") else milvus
         expect(
             given in (None, stored),
             f"--milvus {milvus} for a gallery at {stored or folder}",
             "its own URI",
-            f"Leave out --milvus. If the server has moved, change 'uri' in {record.path}.",
+            f"Leave out --milvus. If the server has moved, change 'uri' in {folder / 'gallery.json'}.",
         )
         return StoredGallery(folder, method, columns, run=run)
-    record.check_folder()
-    return StoredGallery(folder, method, columns, _new_on_milvus(Path(folder), milvus) if milvus else None, run=run)
+    check_folder(folder)
+    return StoredGallery(folder, method, columns, _new_on_milvus(folder, milvus) if milvus else None, run=run)
 
 # %% ../../nbs/11_commands/75_galleries.ipynb #32873545
 @command

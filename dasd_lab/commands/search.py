@@ -138,12 +138,11 @@ def _say_searched(hits, opened, where: str | Path) -> None:
     "Print what was searched, and as what language the query was read"
     from dasd_lab.corpora.captions import written_as
     from dasd_lab.corpora.languages import english_name
-    from dasd_lab.search.queries import supported_languages
 
     how = " (given)"
     if hits.query.recognised:
         how = " (recognised)"
-        if not any(written_as(hits.query.text, code) for code in supported_languages(opened.method)):
+        if not any(written_as(hits.query.text, code) for code in opened.method.readable):
             how = ", though no language of this model is written in these letters; name its language: --language CODE"
     note(f"{len(opened):,} images of {where}; read as {english_name(hits.query.language)}{how}")
 

@@ -65,7 +65,7 @@ def _methods_on_photographs(
     from dasd_lab.base.foundation import expect
     from dasd_lab.base.presets import load_preset
     from dasd_lab.evaluation.fields import usual_fields
-    from dasd_lab.evaluation.methods import TRANSLATED, MethodRuns, planned_runs, run_methods, wide_table
+    from dasd_lab.evaluation.methods import TRANSLATED, MethodRuns, planned_runs, run_methods
 
     languages = languages or load_preset("dasd.photographs")["languages"]
     runs = planned_runs("photographs", languages, **options)
@@ -86,7 +86,8 @@ def _methods_on_photographs(
     if json:
         show(loads(results.to_json(orient="records")), True)
         return
-    for table, index in ((results, False), (wide_table(results), True)):
+    by_field = results.pivot_table("share", ["method", "trained_for"], "field", sort=False)
+    for table, index in ((results, False), (by_field, True)):
         print(table.to_string(index=index, **_WITH_ONE_DECIMAL), end="\n\n")
 
 # %% ../../nbs/11_commands/34_tables.ipynb #8e5f8eaf

@@ -89,6 +89,5 @@ def example_text(
     sample = expression_groups(language)
     lines = []
     for group, name in GROUPS.items():
-        sentences = [text for text, g in zip(sample.sentences, sample.groups) if g == group]
-        lines += [f"{name}\t{text}" for text in sentences[:per_group]]
+        lines += [f"{name}\t{text}" for text in sample.text[sample.group == group][:per_group]]
     return "\n".join(lines)

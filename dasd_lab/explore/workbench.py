@@ -36,7 +36,6 @@ from ..runs.shipped import shipped_run, shipped_runs
 from ..search.gallery.in_memory import Gallery, Hits
 from ..search.gallery.inputs import Thumbnails, data_address, open_picture, open_visual
 from ..search.gallery.views import completed, corpus_gallery, view
-from ..search.queries import supported_languages
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #152d8844
 @dataclass
@@ -73,7 +72,7 @@ class Model:
     @property
     def languages(self) -> tuple[str, ...]:
         "Languages that the method reads"
-        return supported_languages(self.method)
+        return self.method.readable
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #d3dcdd2a
 # columns that a gallery can lack and that a method on the same backbone computes itself

@@ -16,7 +16,7 @@ import plotly.graph_objects as go
 import torch
 from torch import Tensor
 
-from ...evaluation.adaptation import matrix_norms, spectra
+from ...evaluation.adaptation import matrix_norms
 from .state import NOW, Compared, Many
 from dasd_lab.explore.theme import (
     COLOURS,
@@ -119,7 +119,7 @@ def singular_values(
     blocks: Sequence[int],  # K
 ) -> go.Figure:
     "Singular values of the generated matrices, one pane per block"
-    values = spectra(generated)
+    values = torch.linalg.svdvals(generated)
     ranks = range(values.shape[-1])
     rows = [row for rank in ranks for row in _rows(values[..., rank], names, blocks, rank=rank + 1)]
     fig = px.line(

@@ -12,9 +12,10 @@ from functools import partial
 import ipywidgets as w
 import pandas as pd
 import plotly.graph_objects as go
+import torch
 from fastcore.basics import patch
 
-from ...evaluation.adaptation import deviation, matrix_norms, spectra
+from ...evaluation.adaptation import deviation, matrix_norms
 from . import figures as f
 from .state import NO_QUERY, NOW, PARTS, AdaptersState
 from dasd_lab.explore.controls import (
@@ -42,7 +43,7 @@ def matrix_table(
     "Norms, extreme singular values and changes: one row per caption and block"
     adapted = s.adapted
     kinds = matrix_norms(s.matrices, s.many.mean if s.many else None)
-    singular = spectra(s.matrices)
+    singular = torch.linalg.svdvals(s.matrices)
     columns = {_NORM_COLUMNS[kind]: values for kind, values in kinds.items()}  # name → [B, K]
     columns |= {"largest singular value": singular[..., 0], "smallest": singular[..., -1]}
     columns |= {"change at end token, %": 100 * adapted.change_at_end, "mean over tokens, %": 100 * adapted.change}

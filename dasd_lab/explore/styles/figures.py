@@ -161,10 +161,8 @@ def map_figure(
     found = analysis.maps[feature]
     reducer = analysis.settings.reducer
     fig = figure(
-        points_trace(
-            found.points, state.colouring(feature), [hover_text(c) for c in analysis.captions], state.selection
-        ),
-        ring_trace(found.points, state.focus),
+        points_trace(found, state.colouring(feature), [hover_text(c) for c in analysis.captions], state.selection),
+        ring_trace(found, state.focus),
         title=NAMES[feature],
         height=height,
         dragmode="lasso",
@@ -186,7 +184,7 @@ def changes(
     ring: bool = True,  # draw the ring around the highlighted caption
 ) -> tuple[dict, dict]:  # for `Plot.restyle`
     "What a new colour, selection or highlight changes in the traces of a map"
-    points = state.analysis.maps[feature].points
+    points = state.analysis.maps[feature]
     fresh = points_trace(points, state.colouring(feature), None, state.selection)
     around = ring_trace(points, state.focus if ring else -1)
     painted = dict(marker=fresh.marker.to_plotly_json(), selectedpoints=fresh.selectedpoints)
@@ -251,7 +249,7 @@ def maps_figure(
     hover = [hover_text(c) for c in analysis.captions]
     marks: dict[str, tuple[str, str]] = {}
     for column, name in enumerate(features, 1):
-        points, colouring = analysis.maps[name].points, state.colouring(name)
+        points, colouring = analysis.maps[name], state.colouring(name)
         fig.add_trace(points_trace(points, colouring, hover, state.selection, name == features[-1]), 1, column)
         fig.add_trace(ring_trace(points, state.focus), 1, column)
         fig.update_xaxes(_map_axis(analysis.settings.reducer, 1), col=column)

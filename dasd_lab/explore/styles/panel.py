@@ -295,7 +295,7 @@ def _show_maps(self: Styles) -> None:
     s = self.state
     maps = s.analysis.maps if s.analysis else {}
     drawn = dict(maps)
-    if drawn == self.drawn_maps:
+    if drawn.keys() == self.drawn_maps.keys() and all(drawn[name] is self.drawn_maps[name] for name in drawn):
         return
     plots = {}
     for name in maps:

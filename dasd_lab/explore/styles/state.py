@@ -18,6 +18,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 from fastcore.basics import patch
+from sklearn.preprocessing import normalize
 from traitlets import Any, Bool, Int, Tuple, Unicode
 
 from ...base.contracts import Caption, expect
@@ -25,7 +26,6 @@ from ...base.foundation import data_root
 from ...corpora.languages import direction
 from dasd_lab.evaluation.maps import (
     ClusterSpec,
-    Map,
     MapSpec,
     agreement_table,
     caption_facts,
@@ -37,7 +37,7 @@ from dasd_lab.evaluation.maps import (
     neighbours_kept,
     standardised,
 )
-from ...evaluation.probes import paraphrase_invariance, unit_rows
+from ...evaluation.probes import paraphrase_invariance
 from ..sentences import read_sentences
 from ..theme import duration_text
 from ..workbench import State, Workbench, shows_messages
@@ -230,13 +230,13 @@ def _features(self: StylesState, settings: Settings) -> dict[str, np.ndarray]:
 
 # %% ../../../nbs/09_explore/3_styles/10_state.ipynb #f1792145
 @patch
-def _map(self: StylesState, settings: Settings, feature: str) -> tuple[Map, tuple[float, float]]:
+def _map(self: StylesState, settings: Settings, feature: str) -> tuple[np.ndarray, tuple[float, float]]:
     "Map of a feature, and its share of preserved neighbours"
     x = self._features(settings)[feature]
     k = neighbourhood(len(x))
     self.report(0.5, f"{REDUCER_NAMES[settings.reducer]} of {NAMES[feature]}, {self.expected_time()} …")
     made = map_of(x, MapSpec(settings.reducer, settings.seed, k), self.keep_in if len(x) > 1000 else None)
-    return made, neighbours_kept(x, made.points, k, n_max=1000)
+    return made, neighbours_kept(x, made, k, n_max=1000)
 
 
 _IRRELEVANT = dict(
@@ -258,7 +258,7 @@ def _analysed(self: StylesState, settings: Settings) -> SimpleNamespace:
     features = self._features(settings)
     maps = {name: self._map(settings._replace(clusters=None, on=""), name) for name in features}
     self.report(0.9, "clusters …")
-    clustered = {name: maps[name][0].points if settings.on == "map" else x for name, x in features.items()}
+    clustered = {name: maps[name][0] if settings.on == "map" else x for name, x in features.items()}
     clusters = {name: find_clusters(x, settings.clusters) for name, x in clustered.items()}
     english = [self.english(caption.visual_id) for caption in captions]
     return SimpleNamespace(
@@ -437,7 +437,7 @@ def nearest(
     "Captions with the highest cosine of the standardised features"
     found = {}
     for name, x in self.analysis.features.items():
-        cosine = unit_rows(x) @ x[index]  # times the length of one row
+        cosine = normalize(x) @ x[index]  # times the length of one row
         cosine[index] = -np.inf
         found[name] = np.argsort(-cosine, kind="stable")[: min(k, len(x) - 1)].tolist()
     return found
