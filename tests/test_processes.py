@@ -120,21 +120,17 @@ OFFICIAL = {
 }
 
 
-@pytest.fixture(scope="module")
-def official(trained):
-    for name, n in (("official one", 1), ("official two", 2)):
-        forked(trained / name, n, backbone=str(trained / "backbone"), changes=OFFICIAL)
-    return trained
-
-
 def rows(folder):
     return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("form", ["", "official "], ids=["paper", "official"])
-def test_two_processes_have_the_losses_of_one(official, form):
-    one = rows(official / f"{form}one")
-    two = rows(official / f"{form}two")
+@pytest.mark.parametrize("form", ["", pytest.param("official ", marks=pytest.mark.slow)], ids=["paper", "official"])
+def test_two_processes_have_the_losses_of_one(trained, form):
+    if form:
+        for name, n in (("official one", 1), ("official two", 2)):
+            forked(trained / name, n, backbone=str(trained / "backbone"), changes=OFFICIAL)
+    one = rows(trained / f"{form}one")
+    two = rows(trained / f"{form}two")
     assert [(r["stage"], r["step"], r["language"]) for r in one] == [
         (r["stage"], r["step"], r["language"]) for r in two
     ] and len(one) > 4
@@ -158,6 +154,7 @@ def test_one_of_them_writes(trained):
     ) == 1
 
 
+@pytest.mark.slow
 def test_a_method_with_captions_of_all_languages(trained):
     "SMALR: the stages of words give the same; later, images are normalised over each process's own batch"
     from squares import FEW_WORDS

@@ -206,9 +206,9 @@ def test_a_preset_does_not_train_on_test_images_of_coco(coco_cn):
     with pytest.raises(LabError, match="mscoco:held_out=coco_cn"):
         train(load_preset("dasd.mscoco_finetune_paper"), corpus="mscoco", progress=False)
     unsafe = load_preset("dasd.pictograms") | dict(corpus="mscoco", languages=["ja"])
-    needs = {need.what: need for need in plan(unsafe, measure=False).needs}
+    needs = {need.what: need for need in plan(unsafe).needs}
     assert not needs["training pictures that are in no test split"].found
-    safe = plan(unsafe | dict(corpus="mscoco:held_out=coco_cn"), measure=False)
+    safe = plan(unsafe | dict(corpus="mscoco:held_out=coco_cn"))
     assert "training pictures that are in no test split" not in {need.what for need in safe.needs}
 
 

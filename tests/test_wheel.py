@@ -235,6 +235,7 @@ def test_search(installed):
     assert len(found["rows"]) == 4
 
 
+@pytest.mark.slow
 def test_serve(installed):
     images = draw(installed.root / "more", 1)
     installed.lab("gallery", "import", images, "--gallery", installed.data / "dasd_lab/galleries/mine")
@@ -243,6 +244,7 @@ def test_serve(installed):
     assert len(hits) == 4
 
 
+@pytest.mark.slow
 def test_demo(installed):
     backbone = next(installed.python.parents[1].rglob("shipped/data/weights/pictograms/backbone"))
     short = {}
@@ -254,7 +256,7 @@ def test_demo(installed):
     assert (installed.data / "dasd_lab/runs/demo/sheet.png").is_file()
 
 
-@pytest.mark.parametrize("command", ["lab", "app"])
+@pytest.mark.parametrize("command", ["lab", pytest.param("app", marks=pytest.mark.slow)])
 def test_the_workbench_opens(installed, command):
     port = 8700 + os.getpid() % 1000
     if command == "lab":
