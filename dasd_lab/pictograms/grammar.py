@@ -308,7 +308,7 @@ class _Sentence:
 
 # %% ../../nbs/02_pictograms/10_grammar.ipynb #c805189b
 @patch
-def _fill(self: _Sentence, template: str, kind: str = "literal", key: str = "", part: str = "") -> list[Segment]:
+def fill(self: _Sentence, template: str, kind: str = "literal", key: str = "", part: str = "") -> list[Segment]:
     "Segments of a template; literal text gets `kind` and `key`, noun phrases `part` unless they name one"
     segments = []
     for piece in parse_template(template, self.modified):
@@ -339,7 +339,7 @@ def _place(self: _Sentence) -> Segment:
 def _relation(self: _Sentence, part: str) -> list[Segment]:
     wordings = self.book["relations"][self.scene.relation]
     template = _wording(wordings[self.plan.relation], self.plan.wordings[1])
-    return self._fill(template, "relation", self.scene.relation, part)
+    return self.fill(template, "relation", self.scene.relation, part)
 
 # %% ../../nbs/02_pictograms/10_grammar.ipynb #601c8b06
 @patch
@@ -368,9 +368,9 @@ def segments(
     "Segments of a sentence, before fixes and capitalisation"
     sentence = _Sentence(scene, language, plan, register)
     if plan.style == PHRASE:
-        return sentence._fill(language.data["phrases"][list(PHRASES)[plan.template]])
+        return sentence.fill(language.data["phrases"][list(PHRASES)[plan.template]])
     templates = sentence.book["styles"][plan.style][str(len(scene.things))]
-    return sentence._fill(_wording(templates[plan.template], plan.wordings[0]))
+    return sentence.fill(_wording(templates[plan.template], plan.wordings[0]))
 
 # %% ../../nbs/02_pictograms/10_grammar.ipynb #57fd762f
 _SPACES = re.compile(r"\s+([,.;!?،。、])|\s\s+")
