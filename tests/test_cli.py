@@ -158,18 +158,14 @@ COLOURS = dict(
 
 def write_squares(folder: Path, repeats: int, origin: str) -> None:
     "Write plain squares in four colours with captions, as a split of a corpus"
-    from dasd_lab.corpora.visuals import visuals_from_folder
-
     folder.mkdir(parents=True)
     squares = [(colour, *facts) for colour, facts in COLOURS.items()] * repeats
     for i, (_, _, rgb) in enumerate(squares):
         Image.new("RGB", (16, 16), rgb).save(folder / f"{i:02d}.png")
-    ids = {Path(v).stem: v for v in visuals_from_folder(folder).ids}
     rows = []
     for i, (en, de, _) in enumerate(squares):
-        visual_id = ids[f"{i:02d}"]
-        rows.append(dict(text=f"a {en} square.", language="en", visual_id=visual_id, origin="human"))
-        rows.append(dict(text=f"ein {de} Quadrat.", language="de", visual_id=visual_id, origin=origin))
+        rows.append(dict(text=f"a {en} square.", language="en", visual_id=f"{i:02d}", origin="human"))
+        rows.append(dict(text=f"ein {de} Quadrat.", language="de", visual_id=f"{i:02d}", origin=origin))
     folder.with_suffix(".jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 

@@ -145,7 +145,7 @@ def _split_rows(corpus, split: str) -> list[dict]:
             described=len(ids) - len(d.failed),
             failed=len(d.failed) - d.missing,
             to_do=d.missing,
-            words=d.lengths.get("mean", 0.0),
+            words=d.words,
             read="yes" if d.fingerprint == used.get("fingerprint") else "",
         )
         for d in described

@@ -22,7 +22,6 @@ from ..base.storage import read_manifest
 from ..corpora.catalog import BUILT_IN, Corpus, corpus_named
 from ..corpora.leaks import refuse_trained_test_pictures
 from ..corpora.published.base import PublishedCorpus
-from ..corpora.published.cards import what_to_get
 from ..runs.shipped import run_folder, run_parts
 from dasd_lab.training.parameters import (
     frozen_parameters,
@@ -79,7 +78,7 @@ def corpus_need(
         corpus = corpus_named(name)
         remark = ""
         if isinstance(corpus, PublishedCorpus):
-            lines = what_to_get(corpus, "train", languages)
+            lines = corpus.what_to_get("train", languages)
             if lines:
                 return Need(what, False, f"not everything is in {corpus.root}", "\n".join(lines))
             remark = _untranslated(corpus, languages)
@@ -90,8 +89,8 @@ def corpus_need(
 # %% ../../nbs/06_training/3_planning/30_plan.ipynb #53f74b06
 def _untranslated(corpus: PublishedCorpus, languages: Sequence[str]) -> str:
     "A remark on languages that are trained on human captions"
-    human = corpus.published["train"].captions
-    people = [c for c in languages if c in human and corpus.mt_file("train", c) is None]
+    machine = {c.language for code in languages for c in corpus.all_captions("train", code) if c.origin == "mt"}
+    people = [code for code in languages if code not in machine]
     if not people:
         return ""
     return (

@@ -283,7 +283,7 @@ def english_of(
     if language not in translator.sources:
         return ""
     gloss = translator.gloss(word, language)
-    return "" if gloss.unknown else " ".join(w.english for w in gloss.words if w.english)
+    return "" if gloss.unknown else " ".join(reading.english for _, reading in gloss.words if reading.english)
 
 # %% ../../../nbs/08_search/3_explain/40_shared_words.ipynb #77e4146e
 def dictionary_pairs(
