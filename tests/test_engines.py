@@ -204,7 +204,7 @@ def test_a_gallery_finds_the_same_on_both(tmp_path):
     for name, engine in (("lance", None), ("milvus", MilvusEngine(tmp_path / "m.db", "pictures"))):
         gallery = StoredGallery(tmp_path / name, Named(), dict(shade="integer", colour="text"), engine=engine)
         gallery.add(pictures, ids, dict(shade=list(range(40)), colour=["a", "b"] * 20))
-        gallery.update(ids[:3], colour="it's")
+        gallery.change(ids[:3], dict(colour="it's"))
         gallery.delete(ids[3:5])
         gallery.add([Image.new("RGB", (8, 8), "lime")], [ids[5]], dict(shade=[-1], colour=[None]), replace=True)
         gallery.close()

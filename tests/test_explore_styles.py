@@ -41,7 +41,7 @@ from dasd_lab.evaluation.maps import MapSpec, draw_map
 
 x = np.random.default_rng(0).normal(size=(150, 24)).astype("float32")
 for reducer in ("umap", "tsne"):
-    points = draw_map(x, MapSpec(reducer, seed=3)).points
+    points = draw_map(x, MapSpec(reducer, seed=3))
     print(hashlib.sha256(points.tobytes()).hexdigest())
 """
 

@@ -1,11 +1,10 @@
-"A method whose semantic-agnostic feature is the expression: trained, saved, resumed, in another vocabulary"
+"A method whose semantic-agnostic feature is the expression: trained and saved"
 
 import pytest
 import torch
 from german import german_data
 
 from dasd_lab.backbone.towers import load_backbone
-from dasd_lab.methods.dasd.growing import cut_method, extended
 from dasd_lab.runs.loading import load_run
 from dasd_lab.runs.saved import load_method, save_method
 from dasd_lab.runs.shipped import shipped_run
@@ -59,13 +58,3 @@ def test_a_saved_run_has_the_same_features(run, tmp_path):
     save_method(run.method, tmp_path / "half", half=True)
     half = load_method(tmp_path / "half", run.method.backbone)
     torch.testing.assert_close(agnostic(half), agnostic(run.method), atol=0.02, rtol=0.02)
-
-
-def test_another_vocabulary(run):
-    cut = cut_method(run.method, GERMAN)
-    torch.testing.assert_close(agnostic(cut), agnostic(run.method), atol=1e-4, rtol=1e-4)
-    more = extended(run.method, ["Un chien sur un pré.", "Un chat sur une chaise."] * 30, "fr")
-    torch.testing.assert_close(agnostic(more), agnostic(run.method), atol=1e-4, rtol=1e-4)
-    assert not more.disentangler.expressions["fr"].n_grams.any()
-    more.fit_language("fr", ["Un chien sur un pré.", "Un chat sur une chaise."] * 30, torch.randn(60, 8))
-    assert more.disentangler.expressions["fr"].n_grams.any()

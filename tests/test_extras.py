@@ -132,7 +132,7 @@ def test_a_missing_extra_is_named(of_the_core, tmp_path, extra, words):
         ("video", "av", clips._pyav),
         ("datasets", "pyarrow", lambda: next(open_tables({}))),
         ("milvus", "pymilvus", lambda: milvus.MilvusEngine("http://localhost:1", "gallery")),
-        ("smalr", "gensim", lambda: vectors.FastTextFiles({})),
+        ("smalr", "gensim", lambda: vectors.WordFiles({})),
         ("smalr", "jieba", lambda: word_tokenizer.__wrapped__("jieba")),
         ("smalr", "janome", lambda: word_tokenizer.__wrapped__("janome")),
     ],

@@ -50,7 +50,7 @@ def test_validation_captions_keep_their_content(language):
     for caption in captions:
         gloss = to_english(caption.text, language)
         scene = corpus.scene(caption.visual_id)
-        keys = {word.key for word in gloss.words}
+        keys = {reading.key for _, reading in gloss.words}
         found.append((all(t.noun in keys for t in scene.things), scene.place in keys, not gloss.unknown))
     assert all(sum(column) / len(captions) >= 0.97 for column in zip(*found))
 
@@ -60,7 +60,7 @@ def test_forms_are_read_as_their_noun(language):
     correct = []
     for key, synonyms in load_language(language).nouns.items():
         for form in {form for noun in synonyms for form in noun.forms.values()}:
-            correct.append(any(word.key == key for word in to_english(form, language).words))
+            correct.append(any(reading.key == key for _, reading in to_english(form, language).words))
     assert sum(correct) / len(correct) >= 0.97
 
 

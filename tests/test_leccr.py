@@ -194,7 +194,7 @@ def test_it_reads_captions_as_a_trained_run_does(backbone, tmp_path):
     leccr = on_a_run(tmp_path / "run", backbone, run)
     (tmp_path / "leccr.json").write_text(json.dumps(leccr))
     preset = str(tmp_path / "leccr.json")
-    assert plan(preset, measure=False).needs[-1].found
+    assert plan(preset).needs[-1].found
     slots = train(preset, Described(), out=tmp_path / "slots", progress=False)
     assert slots.log[-1]["loss"] < slots.log[0]["loss"]
     trained, used = run.method.state_dict(), load_run(tmp_path / "slots").text.method.state_dict()
@@ -208,7 +208,7 @@ def test_it_reads_captions_as_a_trained_run_does(backbone, tmp_path):
     with pytest.raises(LabError, match="Copy `config.text` from its run"):
         train(str(tmp_path / "other.json"), Described(), progress=False)
     (tmp_path / "other.json").write_text(json.dumps(leccr | dict(text_run="nowhere")))
-    assert not plan(str(tmp_path / "other.json"), measure=False).needs[-1].found
+    assert not plan(str(tmp_path / "other.json")).needs[-1].found
     with pytest.raises(LabError, match="no run"):
         train(str(tmp_path / "other.json"), Described(), progress=False)
     (tmp_path / "other.json").write_text(json.dumps(dict(base="dasd.pictograms", text_run=str(tmp_path / "run"))))

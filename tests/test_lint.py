@@ -54,6 +54,6 @@ def test_check_knows_each_module_and_suggests_names():
 
 
 def test_tests_of_a_module_are_those_that_use_its_names():
-    tests = check.tests_of("methods.dasd.growing")
+    tests = check.tests_of("methods.smalr.consistency")
     assert tests and all(t.startswith("tests/test_") and "::test_" in t for t in tests)
     assert not check.tests_of("explore.theme")

@@ -66,10 +66,10 @@ def test_a_setting_of_the_wrong_kind_is_refused_as_in_a_file(capsys, change):
 
 
 def test_a_folder_that_cannot_be_written(capsys, tmp_path):
-    with pytest.raises(LabError, match="one that can be written"):
+    with pytest.raises(LabError, match="write permission"):
         writable_folder(NOT_WRITABLE)
     (tmp_path / "file").touch()
-    with pytest.raises(LabError, match="one that can be written"):
+    with pytest.raises(LabError, match="write permission"):
         writable_folder(tmp_path / "file")
     assert writable_folder(tmp_path / "new" / "folder").is_dir()
     assert NOT_WRITABLE in one_line(capsys, "train", "dasd.pictograms", "--out", NOT_WRITABLE)

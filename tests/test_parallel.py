@@ -88,7 +88,6 @@ FAULTY = dict(
     invisible=("a cat\t\u200b\u200e", "empty", False),
     copy=("a black cat on a roof\tA black cat on a roof", "copy", False),
     duplicate=("\t".join(GOOD[0]), "duplicate", False),
-    control=("a cat\x07 on a roof\tun gatto su un tetto", "control", True),
     lost_letter=("why a cat\tperch\ufffd un gatto", "encoding", False),
     mojibake=("because a cat is old\tperchÃ© un gatto Ã¨ vecchio", "encoding", True),
     language=(

@@ -121,10 +121,10 @@ def test_every_source_is_of_a_setting(name):
 def test_it_plans_without_data_and_weights(name, tmp_path, monkeypatch):
     monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path))
     monkeypatch.setenv("DASD_LAB_WEIGHTS", str(tmp_path / "weights"))
-    p = plan(name, measure=False)
+    p = plan(name)
     form = name.rsplit("_", 1)[1]
     assert not p.ready and all(n.next_step for n in p.needs if not n.found)
-    assert p.time.startswith("not known") and not any(tmp_path.iterdir())
+    assert not any(tmp_path.iterdir())
     stages = [s.stage for s in p.stages]
     assert [(s.steps, s.batch_size, s.learning_rate) for s in stages] == [
         (45_000, 128, 2e-4),
@@ -142,7 +142,6 @@ def test_it_plans_without_data_and_weights(name, tmp_path, monkeypatch):
         "45,000 steps of 128",
         "adapters of all languages",
         "Memory: ",
-        "Time: not known",
     ):
         assert word in text, word
     assert ("English finetuning" in text) == ("finetune" in name) == ("rate 3e-06, cosine" in text)
@@ -276,7 +275,7 @@ def test_such_a_preset_trains_if_everything_is_available(tmp_path, monkeypatch):
         ("dasd.mscoco_finetune_cc300k_official", ["de", "fr"]),
     ):
         small = small_preset(name, languages, len(words), tmp_path / "tower")
-        assert plan(small, measure=False).ready, str(plan(small, measure=False))
+        assert plan(small).ready, str(plan(small))
         run = train(small, out=tmp_path / name, progress=False)
         assert run.method.encode_captions(["Feld 3"], languages[0]).isfinite().all()
         assert run.card["corpus"] == "cc300k"
@@ -293,7 +292,7 @@ def test_dry_run_of_a_preset(capsys, tmp_path):
     )
     assert main(["train", str(small), "--dry-run", "--set", "stages.1.steps=3"]) == 0
     out = capsys.readouterr().out
-    for word in ("7 steps of 64: 448 captions", "3 steps of 64", "s a step", "Memory: ", "on this processor"):
+    for word in ("7 steps of 64: 448 captions", "3 steps of 64", "Memory: "):
         assert word in out, word
     assert main(["train", str(small), "--dry-run", "--captions", "x.tsv"]) == 2
     assert main(["train", "dasd.none", "--dry-run"]) == 1
@@ -306,7 +305,7 @@ opened_once = lru_cache(plan_module.corpus_named)  # reading a corpus takes long
 def test_every_preset_has_a_plan(name, monkeypatch):
     "Whatever its towers are"
     monkeypatch.setattr(plan_module, "corpus_named", opened_once)
-    shown = str(plan(name, measure=False))
+    shown = str(plan(name))
     assert "Memory: " in shown and "frozen towers: " in shown
 
 
@@ -324,7 +323,7 @@ def test_a_plan_on_what_training_opens(capsys, tmp_path, monkeypatch):
     command = ["train", "dasd.pictograms", "--dry-run", "--set", "stages.0.batch_size=8", "--backbone"]
     assert main([*command, str(tmp_path / "model"), "--set", "stages.1.batch_size=8"]) == 0
     out = capsys.readouterr().out
-    assert "[found] backbone model: loaded and verified" in out and "s a step" in out
+    assert "[found] backbone model: loaded and verified" in out and "Memory: " in out
     monkeypatch.setenv("DASD_LAB_WEIGHTS", str(tmp_path / "none"))
     assert main([*command, "chinese-clip-vit-b-16"]) == 1
     assert "dasd-lab weights get chinese-clip-vit-b-16" in capsys.readouterr().err

@@ -15,7 +15,7 @@ from dasd_lab.base.presets import load_preset
 from dasd_lab.commands.cli import main
 from dasd_lab.corpora.catalog import caption_pairs, corpus_named, load_corpus
 from dasd_lab.corpora.leaks import refuse_trained_test_pictures
-from dasd_lab.corpora.published.cards import card, corpus_table, published_corpora, what_to_get
+from dasd_lab.corpora.published.cards import card, corpus_table, published_corpora
 from dasd_lab.evaluation.retrieval import evaluate
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -191,7 +191,7 @@ def test_test_images_of_another_corpus_are_held_out(coco_cn):
     corpus = corpus_named("mscoco:held_out=coco_cn")
     with pytest.raises(LabError, match="coco-cn_test.txt"):
         corpus.ids("train")
-    assert "coco-cn_test.txt" in " ".join(what_to_get(corpus, "train", visuals=False))
+    assert "coco-cn_test.txt" in " ".join(corpus.what_to_get("train", visuals=False))
 
 
 def test_a_preset_does_not_train_on_test_images_of_coco(coco_cn):
@@ -206,9 +206,9 @@ def test_a_preset_does_not_train_on_test_images_of_coco(coco_cn):
     with pytest.raises(LabError, match="mscoco:held_out=coco_cn"):
         train(load_preset("dasd.mscoco_finetune_paper"), corpus="mscoco", progress=False)
     unsafe = load_preset("dasd.pictograms") | dict(corpus="mscoco", languages=["ja"])
-    needs = {need.what: need for need in plan(unsafe, measure=False).needs}
+    needs = {need.what: need for need in plan(unsafe).needs}
     assert not needs["training pictures that are in no test split"].found
-    safe = plan(unsafe | dict(corpus="mscoco:held_out=coco_cn"), measure=False)
+    safe = plan(unsafe | dict(corpus="mscoco:held_out=coco_cn"))
     assert "training pictures that are in no test split" not in {need.what for need in safe.needs}
 
 
@@ -266,7 +266,7 @@ def test_on_a_machine_that_has_nothing(name, tmp_path, monkeypatch):
         with pytest.raises(LabError, match="It belongs in") as e:
             call()
         assert str(corpus.root) in e.value.next_step and e.value.expected
-    help_text = " ".join(what_to_get(corpus, first))
+    help_text = " ".join(corpus.what_to_get(first))
     assert all(w.place in help_text for w in corpus.missing(first, corpus.source) if w.kind == "captions")
     assert {r["corpus"] for r in corpus_table()} >= {name, "pictograms", "stamps"}
     assert not any(tmp_path.iterdir()), "nothing is written"
@@ -337,7 +337,7 @@ def test_in_the_shell(squares, capsys):
     for words, code, said in (
         (["info"], 0, "captions and images: train, test; en de"),
         (["info", "multi30k"], 0, "[missing] `task1/raw/train.fr`"),
-        (["check", "multi30k"], 0, "train: 48, published 29,000 visuals"),
+        (["check", "multi30k"], 0, "train      48     29000"),
         (["check", "mscoco"], 1, "dataset_coco.json"),
         (["check", "no such file"], 1, "no such file"),
     ):

@@ -55,7 +55,7 @@ def test_the_preset_is_planned_without_weights(tmp_path, monkeypatch):
     image = method_shapes(preset, preset["languages"], tower_sizes(config)).image
     # the spec's count of the image branch
     assert sum(p.numel() for p in image.parameters()) == 5_249_536
-    text = str(plan(preset, measure=False))
+    text = str(plan(preset))
     assert "timm resnet152, weights resnet-152" in text and "dasd-lab weights get resnet-152" in text
 
 

@@ -160,9 +160,5 @@ def test_the_benchmark_of_a_step_runs(monkeypatch, capsys, tmp_path):
 def test_the_advice_as_json(preset, capsys):
     assert main(["speed", preset, "--sizes", "4,8", "--seconds", "5", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (
-        found["own"] == 64
-        and found["chosen"]["batch_size"] in (4, 8)
-        and found["state"]["optimizer"] == 2 * found["state"]["gradients"]
-    )
+    assert found["own"] == 64 and found["chosen"]["batch_size"] in (4, 8)
     assert main(["speed", preset, "--sizes", "1"]) == 1 and "at least two captions" in capsys.readouterr().err

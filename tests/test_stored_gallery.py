@@ -187,22 +187,22 @@ def test_what_another_method_made_of_a_picture_that_was_replaced_is_forgotten(pa
 
 def test_a_method_that_reads_descriptions_compares_by_those_of_now(painted, gallery):
     reads = StoredGallery(gallery.folder, Reading())
-    gallery.update("03.png", description="abc")
+    gallery.change("03.png", dict(description="abc"))
     reads.embed()
 
     def slots(i):
         return reads.visuals([i])["slots"][:, 0].tolist()
 
     assert slots("03.png") == [3.0] and slots("04.png") == [0.0]
-    reads.update("03.png", description="abcde")
+    reads.change("03.png", dict(description="abcde"))
     assert slots("03.png") == [5.0]  # at once
-    gallery.update(["03.png", "04.png"], description="x")
+    gallery.change(["03.png", "04.png"], dict(description="x"))
     assert slots("03.png") == slots("04.png") == [] and reads.embed() == 2 and slots("04.png") == [1.0]
     repaint(painted / "03.png")
     import_folder(reads, painted)
     assert slots("03.png") == [1.0]  # and keeps what was told
     reads.add([Image.new("RGB", (4, 4))], ["drawn"])
-    reads.update("drawn", description="abc")
+    reads.change("drawn", dict(description="abc"))
     assert slots("drawn") == [0.0]  # no file to look at: as it was seen
 
 

@@ -84,7 +84,7 @@ def test_the_documented_path(multi30k, backbone, tmp_path, capsys, engine):
     options = ["--keep-all", "--cache", tmp_path / "cache.sqlite"]
     for split in SPLITS:
         lab("translate", "--corpus", "multi30k", "--split", split, "--to", "es", "--engine", engine, *options)
-    assert "es mt: 48" in lab("corpus", "check", "multi30k").out
+    assert "train es mt 48" in " ".join(lab("corpus", "check", "multi30k").out.split())
     changes = {"stages.0.steps": 4, "stages.1.steps": 2}
     preset = vary(TINY, changes) | dict(corpus="multi30k", languages=["es"], backbone=dict(folder=backbone))
     write_json(preset, tmp_path / "tiny.json")

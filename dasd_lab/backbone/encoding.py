@@ -103,8 +103,12 @@ def encoded(
     encode: Callable = backbone.encode_frames if part == "frames" else partial(encode_places, backbone)
     rows, mask = encode(items, batch_size, **reading)
     space = length - rows.shape[1]
-    given = f"a clip of {rows.shape[1]} frames or regions"
-    expect(space >= 0, given, f"at most {length}, by the corpus", "Correct `n_frames` of its visuals.")
+    expect(
+        space >= 0,
+        f"a clip of {rows.shape[1]} frames or regions",
+        f"at most {length}, by the corpus",
+        "Correct `n_frames` of its visuals.",
+    )
     return dict(rows=F.pad(rows, (0, 0, 0, space)), mask=F.pad(mask, (0, space)))
 
 # %% ../../nbs/03_backbone/2_features/40_encoding.ipynb #d56fa935
@@ -116,8 +120,12 @@ def narrowed(
     "Convert rows to the type of a store; numbers out of its range are an error"
     narrow = rows.to(getattr(torch, dtype))
     narrow[list(left_out)] = 0
-    given = f"features with NaN or numbers out of the range of {dtype}"
-    expect(narrow.isfinite().all(), given, "finite features", "Check the backbone; bfloat16 has a larger range.")
+    expect(
+        narrow.isfinite().all(),
+        f"features with NaN or numbers out of the range of {dtype}",
+        "finite features",
+        "Check the backbone; bfloat16 has a larger range.",
+    )
     narrow[list(left_out)] = torch.nan
     return narrow
 
@@ -146,14 +154,17 @@ def encode_shards(
     **reading,  # batch_size, workers and progress, see `encoded`
 ) -> Encoded:
     "Encode this process's share of a store"
-    given = f"process {rank} of {world_size}"
-    expect(0 <= rank < world_size, given, "a rank below the number of processes", "Pass --rank and --world-size.")
+    expect(
+        0 <= rank < world_size,
+        f"process {rank} of {world_size}",
+        "a rank below the number of processes",
+        "Pass --rank and --world-size.",
+    )
     plan, items = plan_store(backbone, corpus, split, parts, dtype, shard_rows)
     folder = Path(folder)
     agree(folder, plan)
     if not (folder / "ids.json").is_file():
-        ids = {part: ids_of(of_part) for part, of_part in items.items()}
-        write_json(ids, folder / "ids.json", readable=False)
+        write_json({part: ids_of(of_part) for part, of_part in items.items()}, folder / "ids.json", readable=False)
     written, kept = [], []
     faults: dict[str, str] = {}
     for shard in plan.shards[rank::world_size]:

@@ -40,8 +40,11 @@ class FrozenFeatures:
         try:
             return [self.row_of[caption] for caption in captions]
         except KeyError as e:
-            given = f"no features of the source caption {e}"
-            raise LabError(given, "source captions of the encoded split", "Compute features of that split.") from e
+            raise LabError(
+                f"no features of the source caption {e}",
+                "source captions of the encoded split",
+                "Compute features of that split.",
+            ) from e
 
 # %% ../../nbs/03_backbone/2_features/50_features.ipynb #66eaf711
 MASK_OF = dict(frame_features="frame_mask", visual_tokens="visual_mask")
@@ -62,7 +65,7 @@ def stored_features(
     wide: dict[str, Tensor | StoredRows] = {}
     for part, column in WIDE.items():
         if part in store.parts:
-            wide |= {column: store[part], MASK_OF[column]: store.mask(part)}
+            wide |= {column: store[part], MASK_OF[column]: store[part].column("mask")}
     captions = store.ids.get("source", [])
     source = store["source"] if "source" in store.parts else torch.empty(0, *store["image"].shape[1:])
     row_of = {caption: row for row, caption in enumerate(captions)}
@@ -111,8 +114,12 @@ def frozen_features(
         lacking = [
             part for part in options["parts"] if part not in plan.parts and (part != "source" or backbone.reads_text)
         ]
-        next_step = f"Pass the folder that contains the stores, or encode another: --parts {','.join(options['parts'])}"
-        expect(not lacking, f"{folder} without {', '.join(lacking)}", "a store with them", next_step)
+        expect(
+            not lacking,
+            f"{folder} without {', '.join(lacking)}",
+            "a store with them",
+            f"Pass the folder that contains the stores, or encode another: --parts {','.join(options['parts'])}",
+        )
         options = dict(parts=list(plan.parts), dtype=plan.dtype, shard_rows=plan.shard_rows)
     if (folder / "manifest.json").is_file():
         agree(folder, plan_store(backbone, corpus, split, **options)[0])

@@ -91,8 +91,7 @@ def _described(kind: str, config: Mapping[str, Any]) -> str:
         return f"encoder {encoder}" if encoder else f"tokenizer {names.get('hf_tokenizer_name')}"
     model = config.get("model") or config.get("text") or {}
     vocabulary = (model.get("text_config") or model).get("vocab_size")
-    part = dict(transformers="towers", dual_stream="encoder").get(kind)
-    return f"{part} {model.get('model_type')} {vocabulary}"
+    return f"{dict(transformers='towers', dual_stream='encoder').get(kind)} {model.get('model_type')} {vocabulary}"
 
 # %% ../../nbs/03_backbone/1_towers/45_languages.ipynb #0bd4c7bb
 def tower_languages(

@@ -59,8 +59,16 @@ class PackedEncoder:
             type_vocab_size=segments,
             layer_norm_eps=epsilon,
         )
-        self._read_pieces()
-        self._read_places()
+        n, start, end, pad, self.unknown, size = self._numbers("5iQ")
+        bounds = self._array(np.uint32, n + 1).tolist()
+        scores = self._array(np.float32, n).tolist()
+        text = self._array(np.uint8, size).tobytes()
+        names = [text[a:b].decode() for a, b in zip(bounds, bounds[1:])]
+        self.pieces = list(zip(names, scores))
+        self.special = dict(start=names[start], end=names[end], pad=names[pad])
+        _, size = self._numbers("iI")
+        self._at += size  # a table of characters, which NFKC gives as well
+        self._places = dict(self._place() for _ in range(*self._numbers("i")))
 
 # %% ../../nbs/03_backbone/1_towers/74_multilingual_e5.ipynb #c5b35714
 @patch
@@ -76,31 +84,13 @@ def _numbers(self: PackedEncoder, layout: str) -> tuple:
     "The next numbers, in the letters of `struct`"
     return struct.unpack(f"<{layout}", self._array(np.uint8, struct.calcsize(f"<{layout}")).tobytes())
 
-# %% ../../nbs/03_backbone/1_towers/74_multilingual_e5.ipynb #739e9cb5
-@patch
-def _read_pieces(self: PackedEncoder) -> None:
-    "Pieces with their scores, and the places of the special ones"
-    n, start, end, pad, self.unknown, size = self._numbers("5iQ")
-    bounds = self._array(np.uint32, n + 1).tolist()
-    scores = self._array(np.float32, n).tolist()
-    text = self._array(np.uint8, size).tobytes()
-    names = [text[a:b].decode() for a, b in zip(bounds, bounds[1:])]
-    self.pieces = list(zip(names, scores))
-    self.special = dict(start=names[start], end=names[end], pad=names[pad])
-    _, size = self._numbers("iI")
-    self._at += size  # a table of characters, which NFKC gives as well
-
 # %% ../../nbs/03_backbone/1_towers/74_multilingual_e5.ipynb #950cf882
 @patch
-def _read_places(self: PackedEncoder) -> None:
-    "Where each tensor lies"
-    self._places = {}
-    (n,) = self._numbers("i")
-    for _ in range(n):
-        (length,) = self._numbers("H")
-        name = self._array(np.uint8, length).tobytes().decode()
-        is_packed, count, start, _ = self._numbers("BIQQ")
-        self._places[name] = bool(is_packed), count, start
+def _place(self: PackedEncoder) -> tuple[str, tuple[bool, int]]:
+    "The name of a tensor, whether it is packed, and where it lies"
+    name = self._array(np.uint8, *self._numbers("H")).tobytes().decode()
+    is_packed, _, start, _ = self._numbers("BIQQ")
+    return name, (bool(is_packed), start)
 
 # %% ../../nbs/03_backbone/1_towers/74_multilingual_e5.ipynb #1ebea34d
 @patch
@@ -110,12 +100,11 @@ def tensor(
     *shape: int,  # its shape
 ) -> Tensor:  # float32
     "A whole tensor"
-    is_packed, _, start = self._places[name]
+    is_packed, start = self._places[name]
     n = prod(shape)
     if not is_packed:
         return torch.from_numpy(self._data[start : start + 4 * n].view(np.float32).copy()).view(shape)
-    blocks = self._data[start : start + n // _BLOCK * _BLOCK_BYTES].reshape(-1, _BLOCK_BYTES)
-    return unpacked(blocks).view(shape)
+    return unpacked(self._data[start : start + n // _BLOCK * _BLOCK_BYTES].reshape(-1, _BLOCK_BYTES)).view(shape)
 
 # %% ../../nbs/03_backbone/1_towers/74_multilingual_e5.ipynb #3cdf53ee
 @patch
@@ -124,7 +113,7 @@ def token_vectors(
     ids: Tensor,  # [B, L]
 ) -> Tensor:  # [B, L, D] float32
     "The vectors of some tokens; all of them would take 384 MB"
-    _, _, start = self._places["emb.word"]
+    _, start = self._places["emb.word"]
     shape = self.n_tokens, self.config["hidden_size"] // _BLOCK, _BLOCK_BYTES
     packed = self._data[start : start + prod(shape)].reshape(shape)
     distinct, row = np.unique(ids.cpu().numpy(), return_inverse=True)

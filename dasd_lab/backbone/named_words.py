@@ -99,11 +99,6 @@ def load_words(
         numbers = read_tensors(Path(folder) / "model.safetensors")
         return NamedWords(backbone, words, numbers["means"], numbers["deviations"], manifest["most"])
 
-# %% ../../nbs/03_backbone/2_features/65_named_words.ipynb #5f9752c5
-def _words_of(text: str) -> set[str]:
-    "Words of an English caption, lower case"
-    return set(re.findall(r"[a-z]{3,}", text.lower()))
-
 # %% ../../nbs/03_backbone/2_features/65_named_words.ipynb #54b0d000
 def learn_words(
     backbone: Backbone,  # frozen
@@ -118,7 +113,7 @@ def learn_words(
     "Learn which words name what images show"
     images_of: dict[str, set[int]] = {}
     for text, row in zip(captions, rows, strict=True):
-        for word in _words_of(text):
+        for word in set(re.findall(r"[a-z]{3,}", text.lower())):
             images_of.setdefault(word, set()).add(row)
     words = sorted(word for word, shown in images_of.items() if len(shown) >= fewest)
     expect(

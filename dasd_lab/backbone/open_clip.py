@@ -54,8 +54,12 @@ def tag_settings(
 ) -> dict:  # open_clip's: source of the weights, `mean`, `std`, `interpolation`, `resize_mode`, `quick_gelu`
     "open_clip's settings of a pretrained tag"
     tags = open_clip.list_pretrained_tags_by_model(name)
-    step = "Choose a tag, or pass the path of a file."
-    expect(tag in tags, f"the weights {tag!r} of {name}", f"one of {tags} or a file", step)
+    expect(
+        tag in tags,
+        f"the weights {tag!r} of {name}",
+        f"one of {tags} or a file",
+        "Choose a tag, or pass the path of a file.",
+    )
     return open_clip.get_pretrained_cfg(name, tag)
 
 # %% ../../nbs/03_backbone/1_towers/60_open_clip.ipynb #50e9b913
@@ -102,8 +106,12 @@ def frame_of(
 ) -> tuple[str | None, str, str]:  # names of start, end and padding
     "The special tokens of a family of tokenizers"
     known = [frame for part, frame in FRAMES.items() if part in name.lower()]
-    step = "Pass a `CaptionTokenizer` as `tokenizer`."
-    expect(known, f"a tokenizer {name!r} of an unknown family", f"a name with one of {sorted(FRAMES)}", step)
+    expect(
+        known,
+        f"a tokenizer {name!r} of an unknown family",
+        f"a name with one of {sorted(FRAMES)}",
+        "Pass a `CaptionTokenizer` as `tokenizer`.",
+    )
     return known[0]
 
 # %% ../../nbs/03_backbone/1_towers/60_open_clip.ipynb #2a772a2f
@@ -134,8 +142,12 @@ def tokenizer_for(
     options = text_cfg.get("tokenizer_kwargs") or {}
     if not name and path is None:
         return clip_tokenizer()
-    fetch = f"Fetch tokenizer.json of {name} from the Hugging Face hub and pass its path as `tokenizer`."
-    expect(path is not None, f"no tokenizer for {name}", "its tokenizer.json", fetch)
+    expect(
+        path is not None,
+        f"no tokenizer for {name}",
+        "its tokenizer.json",
+        f"Fetch tokenizer.json of {name} from the Hugging Face hub and pass its path as `tokenizer`.",
+    )
     start, end, pad = frame_of(name)
     tokenizer = CaptionTokenizer.load(
         path or "", start=start, end=pad if options.get("strip_sep_token") else end, pad=pad
@@ -228,8 +240,12 @@ def weights_file(
     repository = (tag_settings(name, tag).get("hf_hub") or "").strip("/")
     cached = [try_to_load_from_cache(repository, file) for file in _FILES] if repository else []
     found = [Path(path) for path in cached if isinstance(path, str)]
-    step = "Pass its path or its folder as `pretrained`; `dasd-lab weights` lists models that it fetches."
-    expect(found, f"no weights {tag!r} of {name} on this machine", f"{_FILES[0]} of {repository or 'its source'}", step)
+    expect(
+        found,
+        f"no weights {tag!r} of {name} on this machine",
+        f"{_FILES[0]} of {repository or 'its source'}",
+        "Pass its path or its folder as `pretrained`; `dasd-lab weights` lists models that it fetches.",
+    )
     return found[0]
 
 # %% ../../nbs/03_backbone/1_towers/60_open_clip.ipynb #7eb25969
@@ -242,10 +258,13 @@ def offline_config(
     name = built["text_cfg"].get("hf_model_name")
     if not name:
         return built, "open_clip"
-    own = read_json(Path(folder or "") / "config.json", optional=True) if folder else {}
-    encoder = own or ENCODERS.get(name)
-    step = f"Fetch config.json of {name} from the Hugging Face hub into the folder of the weights."
-    expect(encoder, f"no configuration of the text encoder {name}", "its config.json", step)
+    encoder = (read_json(folder / "config.json", optional=True) if folder else {}) or ENCODERS.get(name)
+    expect(
+        encoder,
+        f"no configuration of the text encoder {name}",
+        "its config.json",
+        f"Fetch config.json of {name} from the Hugging Face hub into the folder of the weights.",
+    )
     built["text_cfg"]["encoder"] = encoder
     return built, "open_clip_encoder"
 

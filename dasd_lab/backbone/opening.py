@@ -34,9 +34,12 @@ def open_backbone(
     folder = Path(name).expanduser()
     if not folder.is_dir():
         weights = CATALOGUE.get(str(name))
-        kinds = f"a folder, or a model with a text and an image tower, one of {two_towers()}"
-        step = "See `dasd-lab weights`; `dasd-lab weights get NAME` fetches one."
-        expect(weights is not None and weights.opens, f"no backbone {str(name)!r}", kinds, step)
+        expect(
+            weights is not None and weights.opens,
+            f"no backbone {str(name)!r}",
+            f"a folder, or a model with a text and an image tower, one of {two_towers()}",
+            "See `dasd-lab weights`; `dasd-lab weights get NAME` fetches one.",
+        )
         folder = find_weights(str(name))
         opens = catalogued(str(name)).opens
         return transformers_backbone(folder) if opens == "transformers" else open_clip_backbone(opens, folder)

@@ -88,7 +88,10 @@ def packaged_file(
         raise MissingPackage(name, package.extra)
     expect(spec, f"no package {name}", package.what, f"Install it: pip install {name}")
     path = Path((spec.submodule_search_locations or [""])[0]) / known[0]  # type: ignore[union-attr]
-    again = f"Install it again: pip install --force-reinstall {name}"
-    intact = path.is_file() and sha256(path) == package.files[known[0]]
-    expect(intact, f"{path} with another checksum", f"the file of {name} as published", again)
+    expect(
+        path.is_file() and sha256(path) == package.files[known[0]],
+        f"{path} with another checksum",
+        f"the file of {name} as published",
+        f"Install it again: pip install --force-reinstall {name}",
+    )
     return path

@@ -158,9 +158,13 @@ def agree(
         return write_json(plain(plan), folder / "plan.json")
     ours, theirs = leaves(plain(plan)), leaves(plain(read_plan(folder)))
     different = [name for name in sorted(ours | theirs) if ours.get(name) != theirs.get(name)]
-    given = f"a store of another {' and '.join(different)} ({'; '.join(str(theirs.get(n)) for n in different)})"
-    expected = ", ".join(f"{name}={ours.get(name)}" for name in different)
-    return expect(not different, f"{folder}, {given}", expected, "Choose another folder, or remove this one.")
+    of_another = f"{' and '.join(different)} ({'; '.join(str(theirs.get(n)) for n in different)})"
+    return expect(
+        not different,
+        f"{folder}, a store of another {of_another}",
+        ", ".join(f"{name}={ours.get(name)}" for name in different),
+        "Choose another folder, or remove this one.",
+    )
 
 # %% ../../nbs/03_backbone/2_features/30_store.ipynb #034feec6
 def is_whole(
@@ -171,8 +175,12 @@ def is_whole(
     facts: dict[str, str] = {}
     with suppress(OSError, SafetensorError), safe_open(file, "pt") as shard:  # missing, or cut short
         facts = shard.metadata() or {}
-    given = f"{file}, which belongs to another store"
-    expect(facts.get("store", plan.digest) == plan.digest, given, f"a shard of {plan.name}", "Remove this file.")
+    expect(
+        facts.get("store", plan.digest) == plan.digest,
+        f"{file}, which belongs to another store",
+        f"a shard of {plan.name}",
+        "Remove this file.",
+    )
     return "store" in facts
 
 # %% ../../nbs/03_backbone/2_features/30_store.ipynb #6e5d7a62
@@ -207,8 +215,12 @@ def merge_stores(
             with whole_file(out / name) as fresh:
                 shutil.copyfile(folder / name, fresh)
     missing = finish_store(out)
-    given = f"{out} without {len(missing)} shards, such as {missing[:1]}"
-    expect(not missing, given, "all shards in the folders together", "Encode them, or pass the folders that have them.")
+    expect(
+        not missing,
+        f"{out} without {len(missing)} shards, such as {missing[:1]}",
+        "all shards in the folders together",
+        "Encode them, or pass the folders that have them.",
+    )
 
 # %% ../../nbs/03_backbone/2_features/30_store.ipynb #59ebc1dd
 @dataclass(frozen=True, eq=False)
@@ -227,13 +239,6 @@ class FeatureStore:
     def ids(self) -> dict[str, list[str]]:
         return read_json(self.folder / "ids.json")  # source → captions; other parts → ids of visuals
 
-    def mask(
-        self,
-        part: str = "frames",  # or places
-    ) -> Tensor:  # [N, T] or [N, V] True: a real row
-        "Mask of the real rows of each visual"
-        return self[part].column("mask")
-
     @property
     def left_out(self) -> frozenset[int]:
         "Rows of images that could not be read; NaN in all parts"
@@ -249,8 +254,11 @@ def open_store(
     folder = Path(folder)
     plan = read_plan(folder)
     if not (folder / "manifest.json").is_file() and (missing := finish_store(folder)):
-        given = f"{folder}, which lacks {len(missing)} of {len(plan.shards)} shards, such as {missing[0]}"
-        raise LabError(given, "a complete store", "Run the same `dasd-lab features` again; it resumes.")
+        raise LabError(
+            f"{folder}, which lacks {len(missing)} of {len(plan.shards)} shards, such as {missing[0]}",
+            "a complete store",
+            "Run the same `dasd-lab features` again; it resumes.",
+        )
     (unseal if check else read_manifest)(folder, "features")
     with opening(folder, "a complete store", "Run the same `dasd-lab features` again; whole shards are kept."):
         paths = {part: [folder / s.name for s in plan.shards if s.part == part] for part in plan.parts}

@@ -58,7 +58,7 @@ _POSITIONS = ("embeddings.position_embeddings", "embeddings.position_embedding")
 def _part(
     module: nn.Module,  # an encoder
     names: tuple[str, ...],  # possible names of the part
-) -> nn.Module | None:
+) -> Any:  # a module, or None
     "The first of some submodules that exists"
     for name in names:
         try:
@@ -74,20 +74,16 @@ def longest_context(
     "Number of tokens that an encoder has positions for"
     for name, module in encoder.named_modules():
         if name.endswith(_POSITIONS):
-            reserved = 0 if module.padding_idx is None else module.padding_idx + 1
-            return module.num_embeddings - reserved
+            return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
     return getattr(encoder.config, "max_position_embeddings", None)
 
 # %% ../../nbs/03_backbone/1_towers/40_text_encoders.ipynb #4c88b241
 class EncoderText(TextTower):
     "A text encoder of transformers with pooling and projection"
 
-    encoder: Any  # of transformers
-    blocks: Any  # an `nn.ModuleList`
-
     def __init__(
         self,
-        encoder: Any,  # frozen; has `config`
+        encoder: Any,  # of transformers, frozen; has `config`
         reading: Literal["first", "last", "end", "mean"] = "mean",  # pooled position, or mean of the real tokens
         head: nn.Module | None = None,  # [B, D] → [B, E]; None: identity
         embed_dim: int | None = None,  # E; None: D
@@ -102,17 +98,24 @@ class EncoderText(TextTower):
         self.padding = padding
         self.norm = _part(encoder, _NORMS) or nn.Identity()
         self.blocks = _part(encoder, _BLOCKS)
-        given = f"a {type(encoder).__name__} without accessible blocks"
-        known = f"an encoder with one of {_BLOCKS}"
-        expect(isinstance(self.blocks, nn.ModuleList), given, known, "Write a TextTower for it.")
+        expect(
+            isinstance(self.blocks, nn.ModuleList),
+            f"a {type(encoder).__name__} without accessible blocks",
+            f"an encoder with one of {_BLOCKS}",
+            "Write a TextTower for it.",
+        )
         self.n_blocks = len(self.blocks)
         self.embedding = encoder.get_input_embeddings()
         self.width = self.embedding.weight.shape[1]
         self.embed_dim = embed_dim or self.width
         limit = longest_context(encoder)
         self.context_length = context_length or limit or 512
-        fits = not limit or self.context_length <= limit
-        expect(fits, f"context_length={context_length}", f"at most {limit}, its positions", "Pass a smaller one.")
+        expect(
+            not limit or self.context_length <= limit,
+            f"context_length={context_length}",
+            f"at most {limit}, its positions",
+            "Pass a smaller one.",
+        )
         self.whole_context = reading == "last" or (padding == "seen" and not causal)
 
 # %% ../../nbs/03_backbone/1_towers/40_text_encoders.ipynb #3e0119eb
@@ -154,9 +157,10 @@ def _block_options(self: EncoderText, i: int, tokens: Tensor, end_index: Tensor)
     if self.causal:
         options["is_causal"] = True
     if hasattr(self.encoder, "rotary_emb"):
-        positions = torch.arange(L, device=tokens.device)[None]
-        options["position_embeddings"] = self.encoder.rotary_emb(tokens, positions, kind)
-    relative: Any = _part(self.blocks[0], ("layer.0.SelfAttention",))  # mT5's first block holds the bias of all
+        options["position_embeddings"] = self.encoder.rotary_emb(
+            tokens, torch.arange(L, device=tokens.device)[None], kind
+        )
+    relative = _part(self.blocks[0], ("layer.0.SelfAttention",))  # mT5's first block holds the bias of all
     if relative is not None:
         options["position_bias"] = relative.compute_bias(L, L)
     return options

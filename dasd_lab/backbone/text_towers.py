@@ -60,8 +60,8 @@ def build_clip(
     try:
         with tempfile.TemporaryDirectory() as d:
             (Path(d) / "open_clip_config.json").write_text(json.dumps(dict(model_cfg=config, preprocess_cfg={})))
-            device = torch.get_default_device()  # meta where shapes alone are wanted
-            options: dict[str, Any] = dict(device=device, load_weights=False, pretrained_text=False)
+            # the device is meta where shapes alone are wanted
+            options: dict[str, Any] = dict(device=torch.get_default_device(), load_weights=False, pretrained_text=False)
             return open_clip.create_model(f"local-dir:{d}", **options)
     finally:
         logging.disable(logging.NOTSET)
@@ -91,8 +91,12 @@ def in_bf16(
 ) -> bool:
     "Whether a precision computes in bfloat16; the environment variable DASD_LAB_PRECISION decides what 'auto' is"
     decided = os.environ.get("DASD_LAB_PRECISION", "auto") if precision == "auto" else precision
-    known = decided in ("float32", "bf16", "auto")
-    expect(known, f"the precision {decided!r}", "float32, bf16 or auto", "Correct DASD_LAB_PRECISION or the call.")
+    expect(
+        decided in ("float32", "bf16", "auto"),
+        f"the precision {decided!r}",
+        "float32, bf16 or auto",
+        "Correct DASD_LAB_PRECISION or the call.",
+    )
     return decided == "bf16" or (decided == "auto" and native_bf16(device.type))
 
 # %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #26c5682b
@@ -209,11 +213,18 @@ def check_length(
 ) -> Tensor:  # the same tensor
     "Reject rows of the wrong length or width"
     _, L, D = token_vectors.shape
-    expected = f"{self.width}, the width of the text tower"
-    expect(self.width == D, f"token vectors of width {D}", expected, "Project them to its width.")
-    fits = self.context_length == L if self.whole_context else self.context_length >= L
-    expected = f"{'' if self.whole_context else 'at most '}{self.context_length}, the context of the text tower"
-    expect(fits, f"captions of {L} tokens", expected, "Let the tokenizer cut and pad them: `Backbone.pad_length`.")
+    expect(
+        self.width == D,
+        f"token vectors of width {D}",
+        f"{self.width}, the width of the text tower",
+        "Project them to its width.",
+    )
+    expect(
+        self.context_length == L if self.whole_context else self.context_length >= L,
+        f"captions of {L} tokens",
+        f"{'' if self.whole_context else 'at most '}{self.context_length}, the context of the text tower",
+        "Let the tokenizer cut and pad them: `Backbone.pad_length`.",
+    )
     return token_vectors
 
 # %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #49015547
@@ -252,15 +263,12 @@ def quick_gelu(
 class ClipText(TextTower):
     "open_clip's text transformer, as part of a CLIP, a CustomTextCLIP or a CoCa"
 
-    clip: Any  # the whole open_clip model
-    text: Any  # its text transformer
-
     def __init__(
         self,
-        clip: nn.Module,  # the whole model
+        clip: Any,  # the whole open_clip model
     ):
         self.clip = clip
-        self.text = getattr(clip, "text", clip)
+        self.text = getattr(clip, "text", clip)  # its text transformer
         expect(
             hasattr(self.text, "ln_final") and hasattr(self.text.transformer, "resblocks"),
             f"a {type(clip).__name__} whose text tower has no accessible blocks",

@@ -37,10 +37,6 @@ def table_beside(
 class CaptionTokenizer:
     "A trained tokenizer that frames captions with a start and an end token"
 
-    start_id: int | None  # None: captions have no start token
-    end_id: int
-    pad_id: int
-
     def __init__(
         self,
         tokenizer: Tokenizer,  # from the library `tokenizers`
@@ -59,9 +55,9 @@ class CaptionTokenizer:
         tokenizer.no_truncation()
         self.places = None if kept is None else {library_id: i for i, library_id in enumerate(kept)}
         ids: Any = [self._special_id(name) if name else None for name in self.names]
-        known = all(id is not None or not name for id, name in zip(ids, self.names))
-        expect(known, f"a tokenizer without {self.names}", "start, end and padding tokens", "Pass their names.")
-        self.start_id, self.end_id, self.pad_id = ids
+        missing = [name for id, name in zip(ids, self.names) if name and id is None]
+        expect(not missing, f"a tokenizer without {self.names}", "start, end and padding tokens", "Pass their names.")
+        self.start_id, self.end_id, self.pad_id = ids  # without a start token, start_id is None
 
     def __len__(self):
         return self.tokenizer.get_vocab_size() if self.kept is None else len(self.kept)
@@ -93,8 +89,12 @@ class CaptionTokenizer:
             tokenizer = Tokenizer.from_file(str(path))
         table = read_json(table_beside(path), dict, "the table beside a tokenizer", optional=True)
         size = tokenizer.get_vocab_size()
-        given = f"{table_beside(path)}, the table of another tokenizer"
-        expect(table.pop("pieces", size) == size, given, f"one of {size:,} tokens", "Restore the two files together.")
+        expect(
+            table.pop("pieces", size) == size,
+            f"{table_beside(path)}, the table of another tokenizer",
+            f"one of {size:,} tokens",
+            "Restore the two files together.",
+        )
         return cls(tokenizer, **(table | names))
 
 # %% ../../nbs/03_backbone/1_towers/10_tokens.ipynb #e1c89ad2

@@ -42,9 +42,7 @@ def in_batches(
     "Encode a long list batch by batch; an empty list gives no rows"
     if not len(items):
         return torch.empty(0, width)
-    starts: Any = range(0, len(items), batch_size)
-    if progress is not None:
-        starts = progress(starts)
+    starts = (progress or iter)(range(0, len(items), batch_size))
     return torch.cat([encode(items[start : start + batch_size]).float().cpu() for start in starts])
 
 # %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #a79c3149
@@ -96,8 +94,8 @@ def _read(
     workers: int,  # processes; 0: none
 ) -> Iterable[Tensor | str]:
     "The items of a dataset, read by this process or by others"
-    generator = torch.Generator()  # reading must not advance the global one
-    options: dict[str, Any] = dict(num_workers=workers, generator=generator)
+    # reading must not advance the global generator
+    options: dict[str, Any] = dict(num_workers=workers, generator=torch.Generator())
     if workers:
         options["multiprocessing_context"] = "fork"  # what reads a corpus often cannot be pickled
     return DataLoader(dataset, batch_size=None, sampler=range(len(dataset.pictures)), **options)
@@ -128,13 +126,12 @@ def _batches(
 class Backbone(nn.Module):
     "A frozen two-tower model whose text tower runs block by block"
 
-    clip: Any  # both towers as their library built them
     training_corpora: tuple[str, ...] = ()  # that it was trained on here, as `corpora.catalog.corpus_named` takes them
     n_places: int  # visual tokens per frame, once `patches.n_places` has counted them
 
     def __init__(
         self,
-        clip: nn.Module,  # both towers as their library built them; has `encode_image`
+        clip: Any,  # both towers as their library built them, a module with `encode_image`
         tokenizer: CaptionTokenizer,  # for source-language captions
         config: dict,  # configuration that the model was built from (open_clip's `model_cfg`)
         name: str = "",  # name in tables
@@ -361,11 +358,10 @@ def frame_rows(
     encode = encode or self.encode_pixels
     batch_size = max(1, (batch_size or self.image_batch) // self.preprocessing.views)
     read = _read(_Preprocessed(pictures, self.preprocessing, unreadable is not None), workers)
-    if progress is not None:
-        read = (pixels for _, pixels in zip(progress(range(len(pictures))), read))
+    counted = zip((progress or iter)(range(len(pictures))), read)
     lengths: list[int] = []
     messages: dict[int, str] = {}
-    batches = one_ahead(_batches(read, batch_size, lengths, messages))
+    batches = one_ahead(_batches((pixels for _, pixels in counted), batch_size, lengths, messages))
     rows = [encode(batch.to(self.device, self.dtype)).float().cpu() for batch in batches]
     if unreadable is not None:
         unreadable |= {pictures.ids[i]: message for i, message in messages.items()}  # type: ignore[attr-defined]
@@ -437,8 +433,12 @@ def verified(
     tolerance = 1e-3 if backbone.dtype == torch.float32 else 0.1
     error = driving_error(backbone)
     given = f"{backbone.name or backbone.kind}, whose blocks miss its own text features by {error:.2g} deviations"
-    step = f"Write a subclass of TextTower in place of {type(backbone.text).__name__}; see `backbone.text_towers`."
-    expect(error <= tolerance, given, f"at most {tolerance:g}", step)
+    expect(
+        error <= tolerance,
+        given,
+        f"at most {tolerance:g}",
+        f"Write a subclass of TextTower in place of {type(backbone.text).__name__}; see `backbone.text_towers`.",
+    )
     return backbone
 
 # %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #a83b205e
@@ -466,8 +466,7 @@ def build(
 ) -> tuple[nn.Module, TextTower]:  # random weights
     "Build a model and its text tower from a configuration"
     expect(kind in KINDS, f"a backbone of kind {kind!r}", f"one of {sorted(KINDS)}", "Update the package.")
-    module = importlib.import_module(f"dasd_lab.backbone.{KINDS[kind]}")
-    return getattr(module, f"build_{kind}")(config)
+    return getattr(importlib.import_module(f"dasd_lab.backbone.{KINDS[kind]}"), f"build_{kind}")(config)
 
 # %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #63131ad1
 def load_weights(
@@ -561,8 +560,7 @@ def with_packaged(
         if left in kept:
             changes[name] = kept.pop(left), kept.pop(right)
             whole[name] = changed(whole[name], changes[name])
-    if changes:
-        clip.changes = changes
+    clip.changes = changes
     return whole | kept
 
 # %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #675dd46f
@@ -648,9 +646,8 @@ def listed_languages(
     manifest: Mapping,  # see `BackboneManifest`
 ) -> TowerLanguages | None:  # None: known by the configuration
     "The languages that the card of a backbone lists"
-    if "languages" not in manifest:
-        return None
-    return TowerLanguages(tuple(manifest["languages"]), manifest.get("languages_because", "as saved"))
+    because = manifest.get("languages_because", "as saved")
+    return TowerLanguages(tuple(manifest["languages"]), because) if "languages" in manifest else None
 
 # %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #590beab5
 def load_backbone(
@@ -662,8 +659,12 @@ def load_backbone(
     config = manifest["model_cfg"]
     with opening(folder, "a backbone that `save_backbone` wrote"):
         external = external_references(config, kind)
-        given = f"{folder}, whose configuration reaches outside: {', '.join(external)}"
-        expect(not external, given, "a self-contained configuration", "Do not use this folder.")
+        expect(
+            not external,
+            f"{folder}, whose configuration reaches outside: {', '.join(external)}",
+            "a self-contained configuration",
+            "Do not use this folder.",
+        )
         clip, text = build(kind, config)
         load_weights(clip, with_packaged(clip, saved_tensors(folder, manifest)), str(folder))
         backbone = saved_towers(folder, manifest, clip, text)

@@ -83,11 +83,9 @@ _MODELS: dict[str, tuple[str, dict[str, Any]]] = dict(
 class HubTowers(nn.Module):
     "A two-tower model of transformers with open_clip's interface"
 
-    model: Any  # of transformers
-
     def __init__(
         self,
-        model: nn.Module,  # with `get_image_features` and `get_text_features`
+        model: Any,  # of transformers, with `get_image_features` and `get_text_features`
     ):
         super().__init__()
         self.model = model
@@ -116,8 +114,12 @@ def build_transformers(
 ) -> tuple[HubTowers, HubText]:  # random weights
     "Build a two-tower model of transformers from its configuration"
     kind = config["model"].get("model_type", "")
-    step = "Open its two encoders with `dual_stream_backbone`."
-    expect(kind in _MODELS, f"a two-tower model of type {kind!r}", f"one of {sorted(_MODELS)}", step)
+    expect(
+        kind in _MODELS,
+        f"a two-tower model of type {kind!r}",
+        f"one of {sorted(_MODELS)}",
+        "Open its two encoders with `dual_stream_backbone`.",
+    )
     class_name, options = _MODELS[kind]
     model = getattr(transformers, class_name)(encoder_config(config["model"]))
     head = model.text_model.head if kind == "siglip" else model.text_projection
@@ -179,9 +181,6 @@ def without_batch_norms(
 class ImageEncoder(nn.Module):
     "An image encoder of timm with one vector per image"
 
-    encoder: Any  # of timm
-    width: int  # width of the vector
-
     def __init__(
         self,
         config: Mapping,  # 'timm': name of a model, and other arguments of `timm.create_model`
@@ -189,8 +188,8 @@ class ImageEncoder(nn.Module):
         super().__init__()
         options = {k: v for k, v in config.items() if k != "timm"}
         with opening(f"the timm model {config['timm']!r}", "a name of timm.list_models()", "Correct the name."):
-            self.encoder = timm.create_model(config["timm"], pretrained=False, num_classes=0, **options)
-        self.width = getattr(self.encoder, "head_hidden_size", None) or self.encoder.num_features
+            self.encoder: Any = timm.create_model(config["timm"], pretrained=False, num_classes=0, **options)
+        self.width: int = getattr(self.encoder, "head_hidden_size", None) or self.encoder.num_features
         self.encoder.to(memory_format=torch.channels_last)  # convolutions on a CPU are a third faster
         self._folded: tuple[list, nn.Module] | None = None  # sums of the weights, copy
 
@@ -231,8 +230,11 @@ def stages(self: ImageEncoder) -> list[nn.Module]:
         "Use linear projections: leave `heads` out.",
     )
     encoder: Any = self.frozen
-    stem = nn.Sequential(encoder.conv_stem, encoder.bn1)
-    return [stem, *encoder.blocks, nn.Sequential(encoder.conv_head, encoder.bn2)]
+    return [
+        nn.Sequential(encoder.conv_stem, encoder.bn1),
+        *encoder.blocks,
+        nn.Sequential(encoder.conv_head, encoder.bn2),
+    ]
 
 # %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #840178b1
 @patch
@@ -269,8 +271,6 @@ def feature_map(
 class DualStream(nn.Module):
     "A text and an image encoder with linear projections, or heads of two layers, into a shared space"
 
-    image: Any  # an `ImageEncoder`, or None
-
     def __init__(
         self,
         # 'text': a config.json; 'image': see `ImageEncoder`, or None; 'embed_dim': E or None;
@@ -281,12 +281,16 @@ class DualStream(nn.Module):
         super().__init__()
         self.config = dict(config)
         self.text = build_encoder(config["text"])
-        self.image = ImageEncoder(config["image"]) if config.get("image") else None
+        self.image: Any = ImageEncoder(config["image"]) if config.get("image") else None
         E: Any = config.get("embed_dim")
         D = self.text.get_input_embeddings().weight.shape[1]
         width = D if self.image is None else self.image.width
-        given = f"text features of width {D} and image features of width {width}"
-        expect(E is not None or width == D, given, "projections into one space", "Set `embed_dim`.")
+        expect(
+            E is not None or width == D,
+            f"text features of width {D} and image features of width {width}",
+            "projections into one space",
+            "Set `embed_dim`.",
+        )
         self.text_projection: nn.Module = nn.Identity()
         self.image_projection: nn.Module = nn.Identity()
         if config.get("heads") is not None:
@@ -303,8 +307,12 @@ class DualStream(nn.Module):
         pixels: Tensor,  # [N, 3, size, size]
     ) -> Tensor:  # [N, E]
         "Image features, not normalised"
-        step = "Pass `image` when opening the backbone."
-        expect(self.image, "an image for a backbone of text alone", "a dual stream with an image encoder", step)
+        expect(
+            self.image,
+            "an image for a backbone of text alone",
+            "a dual stream with an image encoder",
+            "Pass `image` when opening the backbone.",
+        )
         if not isinstance(self.image_projection, GridHead):
             return self.image_projection(self.image(pixels))
         views = [pixels, pixels.flip(3)] if self.config.get("mirrored") else [pixels]
@@ -320,8 +328,8 @@ class DualStream(nn.Module):
         if "text" in packages:
             parts["text."] = encoder_state(folder_state(packaged_file(packages["text"]).parent), self.text)
         if "image" in packages:
-            image = read_weights(packaged_file(packages["image"]))
-            parts["image.encoder."] = timm_state(self.config["image"], image)
+            of_package = read_weights(packaged_file(packages["image"]))
+            parts["image.encoder."] = timm_state(self.config["image"], of_package)
         return {f"{prefix}{name}": tensor for prefix, state in parts.items() for name, tensor in state.items()}
 
 # %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #bb4ad663
@@ -449,8 +457,7 @@ def packaged_backbone(
     config = packaged_config(packages, image, **more)
     model, tower = build_dual_stream(config)
     load_weights(model, model.state_dict() | model.packaged_state(), "the packages")
-    folder = packaged_file(packages["text"]).parent
-    tokenizer = folder_tokenizer(folder, config["text"].get("model_type", ""))
+    tokenizer = folder_tokenizer(packaged_file(packages["text"]).parent, config["text"].get("model_type", ""))
     name = f"{packages['text']} + {packages['image']}"
     options = timm_preprocessing(image["timm"]) | dict(preprocessing)
     return verified(Backbone(model, tokenizer, config, name, text=tower, kind="dual_stream", **options))

@@ -206,9 +206,12 @@ def find_weights(
 ) -> Path:  # its folder, every file verified
     "The folder of an imported model"
     weights = catalogued(name)
-    source = f"{weights.hub} at revision {weights.revision or 'main'}, {weights.licence}"
-    given = f"no weights {name!r} ({weights.what}) in {weights_root()}"
-    expect(is_imported(name), given, source, next_step(weights))
+    expect(
+        is_imported(name),
+        f"no weights {name!r} ({weights.what}) in {weights_root()}",
+        f"{weights.hub} at revision {weights.revision or 'main'}, {weights.licence}",
+        next_step(weights),
+    )
     unseal(weights_root() / name, "weights")
     return weights_root() / name
 
@@ -269,9 +272,11 @@ def get_weights(
         wrong = HfApi().verify_repo_checksums(weights.hub, revision=commit, local_dir=folder).mismatches
     except Exception as e:  # any error of the network or the hub
         lines = str(e).strip().splitlines() or [""]
-        given = f"{weights.hub}, which could not be fetched ({type(e).__name__}: {lines[0][:120]})"
-        again = f"Run it again: complete files are kept. Without a connection: {next_step(weights)}"
-        raise LabError(given, "a connection to the Hugging Face hub", again) from e
+        raise LabError(
+            f"{weights.hub}, which could not be fetched ({type(e).__name__}: {lines[0][:120]})",
+            "a connection to the Hugging Face hub",
+            f"Run it again: complete files are kept. Without a connection: {next_step(weights)}",
+        ) from e
     try:
         expect(not wrong, f"{wrong} of {weights.hub}", "files with the checksums of the hub", "Fetch them again.")
         return import_weights(name, folder, commit)

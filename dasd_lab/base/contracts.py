@@ -102,6 +102,21 @@ class RetrievalMethod(nn.Module):
     token_vectors: Any  # of methods that learn token vectors, a `backbone.tokens.TokenVectors`
     critic: nn.Module  # of methods that train against a critic
 
+    def __init__(
+        self,
+        config: Any = None,  # settings; its `languages` are the target languages
+        backbone: Any = None,  # frozen; None: the subclass sets what it needs
+        tokenizer: Any = None,  # of target captions, or only the size of its vocabulary
+        languages: Sequence[str] | None = None,  # target languages, ISO 639; None: those of the settings
+    ):
+        super().__init__()
+        if backbone is not None:
+            self.config = config
+            self.backbone = backbone
+            self.languages = tuple(config.languages if languages is None else languages)
+            self.tokenizer = None if isinstance(tokenizer, int) else tokenizer
+            self.n_tokens = tokenizer if isinstance(tokenizer, int) else len(tokenizer or ())
+
     @classmethod
     def reads(
         cls,
@@ -121,8 +136,7 @@ class RetrievalMethod(nn.Module):
 @patch(as_prop=True)
 def seen_corpora(self: RetrievalMethod) -> tuple[str, ...]:
     "Corpora that the method or its backbone was trained on; a method without a backbone names its own"
-    backbone = getattr(self, "backbone", None)
-    return (*self.training_corpora, *getattr(backbone, "training_corpora", ()))
+    return (*self.training_corpora, *getattr(getattr(self, "backbone", None), "training_corpora", ()))
 
 
 @patch(as_prop=True)
@@ -183,8 +197,7 @@ def descriptions_for(
     "Descriptions; those that are missing are written by `describer`, if there is one"
     if self.describer is None or all(descriptions):
         return list(descriptions)
-    written = self.describer.of_features(images)
-    return [given or words for given, words in zip(descriptions, written, strict=True)]
+    return [given or own for given, own in zip(descriptions, self.describer.of_features(images), strict=True)]
 
 # %% ../../nbs/00_base/05_contracts.ipynb #07cbcb88
 @patch
@@ -224,16 +237,25 @@ def make_room(
     "Resize weights to the shapes of a checkpoint; does nothing unless stages change shapes"
 
 # %% ../../nbs/00_base/05_contracts.ipynb #635e2ea3
+@patch(as_prop=True)
+def readable(self: RetrievalMethod) -> tuple[str, ...]:
+    "Languages of captions: the target languages, and that of the frozen model last"
+    source = getattr(getattr(self, "backbone", None), "source_language", "en")
+    return tuple(dict.fromkeys((*self.languages, source)))
+
+
 @patch
 def check_language(
     self: RetrievalMethod,
     language: str,  # ISO 639
 ) -> None:
     "Refuse a language that the method was not trained for"
-    source = self.backbone.source_language
-    known = f"one of {[*self.languages, source]}"
-    step = "Train this language first: `dasd-lab train --languages …`."
-    expect(language in (*self.languages, source), f"a caption in {language!r}", known, step)
+    expect(
+        language in self.readable,
+        f"a caption in {language!r}",
+        f"one of {list(self.readable)}",
+        "Train this language first: `dasd-lab train --languages …`.",
+    )
 
 # %% ../../nbs/00_base/05_contracts.ipynb #4b939001
 @patch
@@ -242,9 +264,12 @@ def tokens(
     captions: Sequence[str],  # B sentences
 ) -> tuple[Tensor, Tensor]:  # ids [B, L], end_index [B]
     "Token ids, cut and padded for the method"
-    step = "Load the method from its run, or import the checkpoint again with --tokenizer tokenizer.json."
-    given = "captions for a method without a tokenizer"
-    expect(self.tokenizer is not None, given, "a method that was saved with its tokenizer", step)
+    expect(
+        self.tokenizer is not None,
+        "captions for a method without a tokenizer",
+        "a method that was saved with its tokenizer",
+        "Load the method from its run, or import the checkpoint again with --tokenizer tokenizer.json.",
+    )
     return self.tokenizer(captions, self.context_length, self.pad_length)
 
 # %% ../../nbs/00_base/05_contracts.ipynb #44ecb810
@@ -286,9 +311,7 @@ def encode_visuals(
     visuals: Tensor | Mapping[str, Tensor],  # `visual_columns`, or image features [N, E] alone
 ) -> dict[str, Tensor]:  # 'features' [N, E]; a method may add keys, first axis N
     "Embed images in the shared space"
-    if isinstance(visuals, Mapping):
-        return dict(features=visuals["image_features"])
-    return dict(features=visuals)
+    return dict(features=visuals["image_features"] if isinstance(visuals, Mapping) else visuals)
 
 # %% ../../nbs/00_base/05_contracts.ipynb #f048ca3b
 @patch

@@ -104,10 +104,9 @@ def lab_folder(
 ) -> Path | None:  # None: installed without the repository
     "The checkout with notebooks, corpora and runs"
     start = Path(start).resolve()
-    for folder in (start, *start.parents, _PACKAGE.parent):
-        if (folder / "settings.ini").is_file() and (folder / "nbs").is_dir() and (folder / "dasd_lab").is_dir():
-            return folder
-    return None
+    folders = start, *start.parents, _PACKAGE.parent
+    parts = "settings.ini", "nbs", "dasd_lab"
+    return next((folder for folder in folders if all((folder / part).exists() for part in parts)), None)
 
 # %% ../../nbs/00_base/00_foundation.ipynb #89aa7484
 def shipped_folder() -> Path:
@@ -119,9 +118,8 @@ def shipped_folder() -> Path:
 def lab_home() -> Path:
     "The folder below which everything is written that is given no other place"
     given = os.environ.get("DASD_LAB_HOME")
-    if given:
-        return Path(given).expanduser()
-    return lab_folder() or platformdirs.user_data_path("dasd_lab", appauthor=False)
+    own = lab_folder() or platformdirs.user_data_path("dasd_lab", appauthor=False)
+    return Path(given).expanduser() if given else own
 
 # %% ../../nbs/00_base/00_foundation.ipynb #c6607b9a
 def home_path(

@@ -34,8 +34,12 @@ _hints = functools.cache(typing.get_type_hints)
 
 def _of_type(value: Any, kinds: type | tuple[type, ...], expected: str, where: str) -> Any:
     "The value, if it has one of the types; a bool is no number"
-    is_one = isinstance(value, kinds) and (kinds is bool or not isinstance(value, bool))
-    expect(is_one, f"{where} = {shorten(repr(value), 60)}", expected, _CORRECT)
+    expect(
+        isinstance(value, kinds) and (kinds is bool or not isinstance(value, bool)),
+        f"{where} = {shorten(repr(value), 60)}",
+        expected,
+        _CORRECT,
+    )
     return value
 
 # %% ../../nbs/00_base/10_presets.ipynb #4a2f4973
@@ -49,10 +53,8 @@ def checked(
     args = typing.get_args(kind)
     if dataclasses.is_dataclass(kind) or typing.is_typeddict(kind):
         return value if dataclasses.is_dataclass(value) else settings(kind, value, where)
-    if origin in (typing.Union, types.UnionType) and value is None and type(None) in args:
-        return None
     if origin in (typing.NotRequired, typing.Union, types.UnionType):
-        return checked(args[0], value, where)
+        return None if value is None and type(None) in args else checked(args[0], value, where)
     if origin is dict:
         _of_type(value, dict, "an object", where)
         return {key: checked(args[1], item, f"{where}.{key}") for key, item in value.items()} if args else value
@@ -132,12 +134,10 @@ def read_json(
     optional: bool = False,  # an empty object if there is no file
 ) -> Any:  # see `checked`
     "Read a JSON file and compare its content with a type"
-    try:
+    if optional and not Path(path).exists():
+        return {}
+    with opening(path, expected, next_step):
         content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as e:
-        if optional and isinstance(e, FileNotFoundError | NotADirectoryError):
-            return {}
-        raise LabError(f"{path} cannot be read: {e}", expected, next_step) from e
     try:
         return checked(kind, content, str(path))
     except LabError as e:
@@ -252,8 +252,13 @@ def load_preset(
     "Load a preset as plain data"
     path = Path(name) if str(name).endswith(".json") else PRESET_FOLDER / f"{name}.json"
     if not path.is_file():
-        next_step = "`dasd-lab train NAME --dry-run` shows what a preset trains."
-        raise unknown_name("no preset", name, list_presets(), next_step, "a name or the path of a JSON file")
+        raise unknown_name(
+            "no preset",
+            name,
+            list_presets(),
+            "`dasd-lab train NAME --dry-run` shows what a preset trains.",
+            "a name or the path of a JSON file",
+        )
     content = read_preset(path)
     file = str(path.resolve())
     expect(file not in parents, f"{name!r} as a base of itself", "bases without a cycle", "Correct `base`.")

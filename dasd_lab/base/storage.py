@@ -41,13 +41,12 @@ def recovered(
     "Restore the previous folder if a process was killed between the two renames"
     path = Path(path)
     previous = _aside(path)
-    if previous.exists():
-        if path.exists():
-            shutil.rmtree(previous, ignore_errors=True)  # killed after the second rename, or its writer removes it now
-        else:
-            with suppress(FileNotFoundError), folder_lock(previous) as abandoned:  # a living writer holds it
-                if abandoned:
-                    os.replace(previous, path)
+    if previous.exists() and path.exists():
+        shutil.rmtree(previous, ignore_errors=True)  # killed after the second rename, or its writer removes it now
+    elif previous.exists():
+        with suppress(FileNotFoundError), folder_lock(previous) as abandoned:  # a living writer holds it
+            if abandoned:
+                os.replace(previous, path)
     return path
 
 # %% ../../nbs/00_base/20_storage.ipynb #78230f6b
@@ -67,15 +66,8 @@ def writable_folder(
     path: str | Path,  # created if missing
 ) -> Path:  # the same path
     "Make a folder that files are written to"
-    try:
-        Path(path).mkdir(parents=True, exist_ok=True)
+    with _writing(Path(path) / "…"):
         tempfile.TemporaryFile(dir=path).close()
-    except OSError as e:
-        raise LabError(
-            f"the folder {path} ({e.strerror or e})",
-            "one that can be written",
-            "Check its permissions and the free space, or choose another.",
-        ) from e
     return Path(path)
 
 # %% ../../nbs/00_base/20_storage.ipynb #0ff4e892
@@ -92,11 +84,10 @@ def folder_lock(
     descriptor = os.open(folder, os.O_RDONLY)
     _LOCKS.add(descriptor)
     try:
-        try:
+        free = False
+        with suppress(OSError):
             fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
             free = True
-        except OSError:
-            free = False
         yield free
     finally:
         _LOCKS.discard(descriptor)

@@ -63,11 +63,12 @@ def text_table(
         return "nothing to show"
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="")
     for name, value in rows[0].items():
-        side = "right" if isinstance(value, (int, float)) else "left"
-        table.add_column(Text(printable(name)), justify=side, no_wrap=True)
+        table.add_column(
+            Text(printable(name)), justify="right" if isinstance(value, (int, float)) else "left", no_wrap=True
+        )
     for row in rows:
         table.add_row(*[Text(_cell_text(value)) for value in row.values()])
-    console = Console(file=io.StringIO(), width=10_000, color_system=None)  # one line for each row
+    console = Console(file=io.StringIO(), width=10_000, color_system=None, force_jupyter=False)
     console.print(table)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
 

@@ -142,6 +142,8 @@ def _code_after(e: BaseException) -> int:
     if isinstance(e, LabError):
         _say(f"dasd-lab: {e}")
         return 1
+    if isinstance(e, SystemExit):  # of Jupyter, such as after `dasd-lab lab -- --help`
+        return int(e.code or 0)
     if isinstance(e, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -100,10 +100,12 @@ def corpus_check(
         about = dict(pairs=len(captions.pairs), left_out=captions.left_out)
         show(captions.table().to_dict("records"), json, about)
         return
-    published = corpus_options(str(file))[0] in published_corpora()
-    given = f"a file {file} without --language" if Path(file).exists() else f"{file}: no such file"
-    expected = "the language of the new captions, or the name of a published corpus"
-    expect(published, given, expected, "Add --language, such as --language it; `dasd-lab corpus info` lists corpora.")
+    expect(
+        corpus_options(str(file))[0] in published_corpora(),
+        f"a file {file} without --language" if Path(file).exists() else f"{file}: no such file",
+        "the language of the new captions, or the name of a published corpus",
+        "Add --language, such as --language it; `dasd-lab corpus info` lists corpora.",
+    )
     report = open_corpus(file).report()
     about = dict(corpus=report.corpus, as_published=report.ok, visuals=report.visuals)
     _report(report, report.counts, json, about | dict(faults=[vars(fault) for fault in report.faults]))
@@ -123,12 +125,22 @@ def corpus_leaks(
     from dasd_lab.base.foundation import progress_bar
     from dasd_lab.corpora.leaks import find_leaks
 
-    bar = partial(progress_bar, desc="fingerprints of images")
-    leaks = find_leaks(open_corpus(train), open_corpus(evaluation), train_split, split, not ids_only, progress=bar)
+    leaks = find_leaks(
+        open_corpus(train),
+        open_corpus(evaluation),
+        train_split,
+        split,
+        not ids_only,
+        progress=partial(progress_bar, desc="fingerprints of images"),
+    )
     found = f"{leaks.attrs['evaluation']}: {leaks.attrs['pictures']:,} of {leaks.attrs['of']:,} visuals are in "
     images = "images compared: {:,} with {:,}".format(*leaks.attrs["compared"])
-    text = f"{found}{leaks.attrs['train']} too; {images}\n{leaks.head(10).to_string(index=False)}"
-    _report(text, leaks.to_dict("records"), json, leaks.attrs)
+    _report(
+        f"{found}{leaks.attrs['train']} too; {images}\n{leaks.head(10).to_string(index=False)}",
+        leaks.to_dict("records"),
+        json,
+        leaks.attrs,
+    )
 
 # %% ../../nbs/11_commands/40_corpora.ipynb #e28432ba
 def _check_target(home: Path, name: str, sources: list[Path], force: bool) -> None:
@@ -141,13 +153,18 @@ def _check_target(home: Path, name: str, sources: list[Path], force: bool) -> No
     expect(Path(name).name == name and name not in (".", ".."), given, "one word, the name of a folder", next_step)
     expect(name not in list_corpora(), given, f"another name than {list_corpora()}", next_step)
     target = home.resolve()
-    apart = all(target != s and target not in s.parents and s not in target.parents for s in sources)
     given = f"{home}, which contains the source files or is inside their folder"
-    expect(apart, given, "a corpus beside its source", next_step)
+    expect(
+        all(target != s and target not in s.parents and s not in target.parents for s in sources),
+        given,
+        "a corpus beside its source",
+        next_step,
+    )
     imported = (home / "left_out.tsv").is_file()
     advice = "or replace it with --force." if imported else "--force does not replace it: it is not an imported corpus."
-    replaceable = not home.exists() or (force and imported)
-    expect(replaceable, f"{home} already exists", "a new name", f"{next_step[:-1]}; {advice}")
+    expect(
+        not home.exists() or (force and imported), f"{home} already exists", "a new name", f"{next_step[:-1]}; {advice}"
+    )
 
 # %% ../../nbs/11_commands/40_corpora.ipynb #ff0a2c79
 @command

@@ -53,9 +53,13 @@ def demo_sheet(
 # %% ../../nbs/11_commands/05_demo.ipynb #540f6bba
 def _remove_earlier_demo(out: Path) -> None:
     "Remove the run and the results of a finished demo; an error for any other run"
-    given = f"{out / 'run'} exists and is not a finished demo"
     finished = (out / "results.json").exists()
-    expect(finished or not (out / "run").exists(), given, "an empty folder or a finished demo", "Choose another --out.")
+    expect(
+        finished or not (out / "run").exists(),
+        f"{out / 'run'} exists and is not a finished demo",
+        "an empty folder or a finished demo",
+        "Choose another --out.",
+    )
     shutil.rmtree(out / "run", ignore_errors=True)
     (out / "results.json").unlink(missing_ok=True)
 
@@ -86,11 +90,13 @@ def demo(
     say("")
     say(results.to_markdown())
     say("")
-    note = (
+    queries = demo_sheet(
+        run,
+        corpus,
+        out,
         f"{run.card['method']} on {backbone.name}, seed {seed}; {len(corpus.visuals('test')):,} test images; "
-        f"mean recall {100 * results.mean_recall:.1f} over {', '.join(run.method.languages)}"
+        f"mean recall {100 * results.mean_recall:.1f} over {', '.join(run.method.languages)}",
     )
-    queries = demo_sheet(run, corpus, out, note)
     lap(times, "contact sheet", start, say)
     facts = dict(
         preset=preset,

@@ -24,14 +24,13 @@ def _run_and_corpus(run: str | Path, corpus: str | None):  # folder, method, cor
     from dasd_lab.base.foundation import LabError
     from dasd_lab.runs.loading import load_run
     from dasd_lab.runs.shipped import run_folder
-    from dasd_lab.search.queries import supported_languages
 
     method = load_run(run)
     corpora = (corpus,) if corpus else method.training_corpora
     if not corpora:
         raise LabError(f"{run}, whose card names no corpus", "the corpus that it was trained on", "Give --corpus.")
     opened = open_corpus(corpora[0])
-    languages = [code for code in supported_languages(method) if code in opened.languages]
+    languages = [code for code in method.readable if code in opened.languages]
     return run_folder(run), method, opened, languages
 
 # %% ../../nbs/11_commands/78_doubt.ipynb #4bf6807e

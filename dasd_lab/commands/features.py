@@ -62,8 +62,15 @@ def _encode(
     if not out:
         out = data_root() / "features" / plan_store(frozen, corpus, split, **plan)[0].name
     rank, world_size = process["rank"], process["world_size"]
-    progress = None if rank else partial(progress_bar, desc="features", unit=" items")
-    done = encode_shards(frozen, corpus, split, out, **plan, **process, progress=progress)
+    done = encode_shards(
+        frozen,
+        corpus,
+        split,
+        out,
+        **plan,
+        **process,
+        progress=None if rank else partial(progress_bar, desc="features", unit=" items"),
+    )
     counts = f"{len(done.written)} shards encoded, {len(done.kept)} already present"
     print(f"process {rank} of {world_size}: {counts}", file=sys.stderr)
     if done.missing:
@@ -120,5 +127,11 @@ def encode_features(
             workers=workers,
             batch_size=batch_size,
         )
-        plan = dict(parts=list(parts), dtype=dtype, shard_rows=shard_rows)
-        _encode(open_corpus(corpus).with_phrases(phrases), split, out, backbone, plan, process)
+        _encode(
+            open_corpus(corpus).with_phrases(phrases),
+            split,
+            out,
+            backbone,
+            dict(parts=list(parts), dtype=dtype, shard_rows=shard_rows),
+            process,
+        )

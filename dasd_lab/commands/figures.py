@@ -47,10 +47,12 @@ class FigureInput:
         from dasd_lab.base.foundation import expect
 
         readable = [language for language in self.method.languages if language in self.corpus.languages]
-        given = f"captions in {', '.join(self.languages) or 'a language of the run'}"
-        expected = f"some of {readable}, which both the run and the corpus have"
-        known = readable and set(self.languages) <= set(readable)
-        expect(known, given, expected, "Choose --languages or --corpus accordingly.")
+        expect(
+            readable and set(self.languages) <= set(readable),
+            f"captions in {', '.join(self.languages) or 'a language of the run'}",
+            f"some of {readable}, which both the run and the corpus have",
+            "Choose --languages or --corpus accordingly.",
+        )
         every = []
         for language in self.languages or readable[:1]:
             own = self.corpus.all_captions(self.split, language)
@@ -72,8 +74,12 @@ def _clustered(given: FigureInput, feature: str, n_clusters: int) -> tuple:
     from dasd_lab.base.foundation import expect
     from dasd_lab.evaluation.maps import ClusterSpec, caption_facts, caption_features, feature_names, find_clusters
 
-    has_it = feature in feature_names(given.method)
-    expect(has_it, f"{given.method.name} without {feature}", "a run of DASD", "Choose --run.")
+    expect(
+        feature in feature_names(given.method),
+        f"{given.method.name} without {feature}",
+        "a run of DASD",
+        "Choose --run.",
+    )
     features = caption_features(given.method, given.captions)[feature]
     clusters = find_clusters(features, ClusterSpec(n_clusters=n_clusters, seed=given.seed))
     facts = caption_facts(given.captions, given.corpus.facts, lambda visual_id: given.english.get(visual_id, ""))
@@ -96,16 +102,28 @@ def caption_map(
     from dasd_lab.explore.theme import figure
 
     features, clusters, facts = _clustered(given, feature, n_clusters)
-    points = draw_map(features, MapSpec(seed=given.seed)).points
+    points = draw_map(features, MapSpec(seed=given.seed))
     name = label if label in facts else "length"
     labels = [cell[0] if isinstance(cell, tuple) and cell else str(cell or "–") for cell in facts[name]]
     colouring = Colouring(name, np.array(labels, dtype=object), tuple(sorted(set(labels))))
-    trace = points_trace(points, colouring, [hover_text(c) for c in given.captions])
-    axes = dict(x="UMAP 1 (no unit)", y="UMAP 2 (no unit)", xaxis_showticklabels=False, yaxis_showticklabels=False)
-    drawn = figure(trace, title=NAMES[feature], height=560, **axes)
+    drawn = figure(
+        points_trace(points, colouring, [hover_text(c) for c in given.captions]),
+        title=NAMES[feature],
+        height=560,
+        x="UMAP 1 (no unit)",
+        y="UMAP 2 (no unit)",
+        xaxis_showticklabels=False,
+        yaxis_showticklabels=False,
+    )
     for kind, (colour, symbol) in kind_marks(colouring).items():
-        mark = dict(color=colour, symbol=symbol, size=10)
-        drawn.add_scatter(x=[None], y=[None], mode="markers", name=kind, marker=mark, showlegend=True)
+        drawn.add_scatter(
+            x=[None],
+            y=[None],
+            mode="markers",
+            name=kind,
+            marker=dict(color=colour, symbol=symbol, size=10),
+            showlegend=True,
+        )
     agreement = label_agreement(clusters, labels)
     table = pd.DataFrame([(c.text, c.language) for c in given.captions], columns=["text", "language"])
     table = table.assign(label=labels, cluster=clusters + 1, x=points[:, 0].astype(float), y=points[:, 1].astype(float))
@@ -154,8 +172,9 @@ def slot_maps(
     descriptions = given.corpus.descriptions(given.split)
     chosen = random.Random(given.seed).sample(range(len(visuals)), min(given.n, most, len(visuals)))
     ids = [visuals.ids[i] for i in chosen]
-    own = [descriptions[i] for i in chosen]
-    gallery = Gallery(with_slots(given.method)).add([visuals[i] for i in chosen], ids=ids, descriptions=own)
+    gallery = Gallery(with_slots(given.method)).add(
+        [visuals[i] for i in chosen], ids=ids, descriptions=[descriptions[i] for i in chosen]
+    )
     body = ""
     images = []
     for visual_id in ids:
@@ -165,8 +184,14 @@ def slot_maps(
             picture = f'<img src="{card["src"]}" alt="{html.escape(card["alt"])}" width="192">'
             caption = f"<figcaption>{card['label']}</figcaption>"
             body += f'<figure style="display:inline-block">{picture}{caption}</figure>'
-        heat = None if reading.heat is None else reading.heat.tolist()
-        images.append(dict(id=visual_id, description=reading.description, slots=reading.names, attention=heat))
+        images.append(
+            dict(
+                id=visual_id,
+                description=reading.description,
+                slots=reading.names,
+                attention=None if reading.heat is None else reading.heat.tolist(),
+            )
+        )
     return body, dict(images=images)
 
 # %% ../../nbs/11_commands/32_figures.ipynb #0cb3691c
@@ -218,16 +243,14 @@ def draw_paper_figure(
     from dasd_lab.base.storage import whole_file
 
     known = FIGURES[paper]
-    given = f"the figure {number!r} of {paper}"
-    expect(number in known, given, f"one of {list(known)}", "See `dasd-lab table list`.")
+    expect(number in known, f"the figure {number!r} of {paper}", f"one of {list(known)}", "See `dasd-lab table list`.")
     path = Path(out or home_path("results", f"{paper}_figure{number}.html"))
     expect(path.suffix == ".html", f"--out {out}", "a file that ends in .html", "Change the name.")
     with extra("lab"):
         import plotly  # noqa: F401
     method = _method_for(paper, run, corpus)
-    data = FigureInput(method, open_corpus(corpus), split, tuple(languages or ()), n, seed)
     shows, draw = known[number]
-    body, plain = draw(data)
+    body, plain = draw(FigureInput(method, open_corpus(corpus), split, tuple(languages or ()), n, seed))
     title = f"{paper.upper()}, Figure {number}: {shows}"
     if json:
         print_json(dict(figure=title, method=method.name) | plain)

@@ -48,8 +48,12 @@ def _new_on_milvus(folder: Path, uri: str):  # an engine
     from dasd_lab.search.on_disk.milvus import without_password
     from dasd_lab.search.on_disk.stored import TOKEN_VARIABLE, new_engine
 
-    step = f"Set the environment variable {TOKEN_VARIABLE} to USER:PASSWORD."
-    expect(without_password(uri) == uri, "a password in --milvus", "an address only", step)
+    expect(
+        without_password(uri) == uri,
+        "a password in --milvus",
+        "an address only",
+        f"Set the environment variable {TOKEN_VARIABLE} to USER:PASSWORD.",
+    )
     return new_engine(folder, uri, _collection_name(folder))
 
 # %% ../../nbs/11_commands/75_galleries.ipynb #2b832618
@@ -82,18 +86,22 @@ def _method_and_run(folder, run, backbone, images=True):  # the method, and its 
 def _opened_with(method, run, folder, columns=None, milvus=None):  # a `search.on_disk.stored.StoredGallery`
     "A gallery on disk, created if there is none"
     from dasd_lab.base.foundation import expect
-    from dasd_lab.search.on_disk.stored import GalleryRecord, StoredGallery
+    from dasd_lab.search.on_disk.places import is_gallery
+    from dasd_lab.search.on_disk.stored import StoredGallery, check_folder, record_of
 
-    record = GalleryRecord(Path(folder))
-    if record.exists():
-        stored = record.content.get("uri", "")
+    folder = Path(folder)
+    if is_gallery(folder):
+        stored = record_of(folder).get("uri", "")
         given = str(Path(milvus).absolute()) if milvus and milvus.endswith(".db") else milvus
-        step = f"Leave out --milvus. If the server has moved, change 'uri' in {record.path}."
-        expect(given in (None, stored), f"--milvus {milvus} for a gallery at {stored or folder}", "its own URI", step)
+        expect(
+            given in (None, stored),
+            f"--milvus {milvus} for a gallery at {stored or folder}",
+            "its own URI",
+            f"Leave out --milvus. If the server has moved, change 'uri' in {folder / 'gallery.json'}.",
+        )
         return StoredGallery(folder, method, columns, run=run)
-    record.check_folder()
-    engine = _new_on_milvus(Path(folder), milvus) if milvus else None
-    return StoredGallery(folder, method, columns, engine, run=run)
+    check_folder(folder)
+    return StoredGallery(folder, method, columns, _new_on_milvus(folder, milvus) if milvus else None, run=run)
 
 # %% ../../nbs/11_commands/75_galleries.ipynb #32873545
 @command
@@ -301,8 +309,12 @@ def found_gallery(
         run = run if chosen else "pictograms"
         folder = data_root() / "galleries" / name
         makes = "`dasd-lab gallery import IMAGES --gallery galleries/mine` makes one, and `dasd-lab serve` one of the "
-        made = images or (folder / "made").is_file()
-        expect(made, "no gallery yet", "one in `galleries`, or the name or folder of one", f"{makes}built-in scenes.")
+        expect(
+            images or (folder / "made").is_file(),
+            "no gallery yet",
+            "one in `galleries`, or the name or folder of one",
+            f"{makes}built-in scenes.",
+        )
         if images:
             built_in_gallery(folder, run, backbone)
     return open_gallery(folder, run, backbone=backbone, images=images)

@@ -6,11 +6,8 @@
 __all__ = ['run_demo', 'open_app', 'open_lab']
 
 # %% ../../nbs/11_commands/87_lab.ipynb #8d27e136
-import json
 import os
-import signal
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from cyclopts.types import ExistingDirectory, ExistingFile, NonNegativeInt, Port
@@ -57,7 +54,7 @@ def run_demo(
 
 # %% ../../nbs/11_commands/87_lab.ipynb #9ad55ec4
 def _show_pictures(pictures: str | Path | None) -> None:
-    "Tell the workbench, which runs in a process and a folder of its own, which photographs it opens on"
+    "Tell the workbench, whose kernel runs in a process and a folder of its own, which photographs it opens on"
     if not pictures and not lab_folder() and not os.environ.get(PICTURES_VARIABLE):
         pictures = newest_gallery()
     if pictures:
@@ -65,31 +62,14 @@ def _show_pictures(pictures: str | Path | None) -> None:
         os.environ[WORLD_VARIABLE] = "photographs"
 
 # %% ../../nbs/11_commands/87_lab.ipynb #1dea81e8
-def _server(
-    program: str,  # module of `explore.host` and function
-    **arguments,  # of the function
-) -> list[str]:
-    "The command of a process that serves notebooks, which this one imports nothing of; Ctrl-C ends it while it starts"
-    module, function = program.split(".")
-    script = (
-        # jsonschema would check IRIs with it, of which notebooks have none; its grammar takes seconds to build
-        "import json, sys; sys.modules['rfc3987_syntax'] = None; "
-        "from dasd_lab.explore.host.stopping import end_on_ctrl_c; end_on_ctrl_c(); "
-        f"from dasd_lab.explore.host.{module} import {function}; {function}(**json.loads(sys.argv[1]))"
-    )
-    return [sys.executable, "-c", script, json.dumps(arguments)]
+def _say_start(program: str) -> None:
+    "Say that a server starts; until it is ready, Ctrl-C ends it at once"
+    from dasd_lab.explore.host.stopping import end_on_ctrl_c
 
-# %% ../../nbs/11_commands/87_lab.ipynb #cc4060e2
-def _become(words: Sequence[str]) -> None:
-    "Run another program in this process; it decides about Ctrl-C, which is put off until then"
-    can_wait = hasattr(signal, "pthread_sigmask")
-    if can_wait:
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        os.execv(words[0], words)
-    finally:
-        if can_wait:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    print(f"{program} starts …", file=sys.stderr, flush=True)
+    end_on_ctrl_c()
+    # jsonschema would check IRIs with it, of which notebooks have none; its grammar takes seconds to build
+    sys.modules["rfc3987_syntax"] = None
 
 # %% ../../nbs/11_commands/87_lab.ipynb #e994c9d7
 @command
@@ -108,9 +88,10 @@ def open_app(
     installed("jupyter_server", "voila", name="lab")
     _show_pictures(pictures)
     open_corpus()  # built if it is missing
-    print("The workbench starts …", file=sys.stderr, flush=True)
-    shown = str(Path(notebook).resolve()) if notebook else None
-    _become(_server("web_page.serve_page", notebook=shown, extra=list(voila), port=port))
+    _say_start("The workbench")
+    from dasd_lab.explore.host.web_page import serve_page
+
+    serve_page(notebook, voila, port)
 
 # %% ../../nbs/11_commands/87_lab.ipynb #2b50bf19
 @command
@@ -127,15 +108,19 @@ def open_lab(
     The guides are opened from a working copy; a copy that was edited is kept when its guide changes."""
     from dasd_lab.explore.host.guides import WORKBENCH, guides_folder
 
-    found = not notebooks or any(Path(notebooks).rglob("*.ipynb"))
-    expect(found, f"{notebooks} holds no notebooks", "a folder of notebooks", "Check the path of --notebooks FOLDER.")
+    expect(
+        not notebooks or any(Path(notebooks).rglob("*.ipynb")),
+        f"{notebooks} holds no notebooks",
+        "a folder of notebooks",
+        "Check the path of --notebooks FOLDER.",
+    )
     installed("jupyterlab", "voila", name="lab")
     folder = Path(notebooks or guides_folder()).resolve()
     _show_pictures(pictures)
     open_corpus()  # built if it is missing
-    has_display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    screen = sys.platform in ("win32", "darwin") or bool(has_display)
+    screen = sys.platform in ("win32", "darwin") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
     root = hasattr(os, "geteuid") and os.geteuid() == 0
-    print("JupyterLab starts …", file=sys.stderr, flush=True)
-    server = dict(root=root, screen=screen and not root, extra=list(jupyter))
-    _become(_server("lab.serve_lab", notebooks=str(folder), runs="" if notebooks else WORKBENCH, **server))
+    _say_start("JupyterLab")
+    from dasd_lab.explore.host.lab import serve_lab
+
+    serve_lab(folder, "" if notebooks else WORKBENCH, jupyter, root, screen and not root)

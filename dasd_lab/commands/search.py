@@ -87,11 +87,6 @@ def _searched(gallery, run, backbone, pictures, corpus, language):  # folder of 
     check_readable("a query in", run, [language] if language else [])
     return folder, run, language
 
-# %% ../../nbs/11_commands/86_search.ipynb #2d54345d
-def _english(corpus, split: str) -> dict[str, str]:
-    "English captions by image id"
-    return {caption.visual_id: caption.text for caption in corpus.captions(split, "en")}
-
 # %% ../../nbs/11_commands/86_search.ipynb #95c49ade
 def _in_memory(run, backbone, pictures, captioner, corpus, split):  # `Gallery`; English captions by image id
     "Images of a folder or of a corpus; where their embeddings are kept, captions alone are encoded, by no image tower"
@@ -111,7 +106,8 @@ def _in_memory(run, backbone, pictures, captioner, corpus, split):  # `Gallery`;
     method = open_method(run, backbone) if backbone else open_method(run, images=False)
     if not backbone and not is_kept(method, opened, split):
         method = open_method(run)
-    return corpus_gallery(method, opened, split, bar), _english(opened, split)
+    english = {caption.visual_id: caption.text for caption in opened.captions(split, "en")}
+    return corpus_gallery(method, opened, split, bar), english
 
 # %% ../../nbs/11_commands/86_search.ipynb #5fd199a6
 def _add_translations(gallery, consistent, translator: str, language: str | None) -> None:
@@ -142,12 +138,11 @@ def _say_searched(hits, opened, where: str | Path) -> None:
     "Print what was searched, and as what language the query was read"
     from dasd_lab.corpora.captions import written_as
     from dasd_lab.corpora.languages import english_name
-    from dasd_lab.search.queries import supported_languages
 
     how = " (given)"
     if hits.query.recognised:
         how = " (recognised)"
-        if not any(written_as(hits.query.text, code) for code in supported_languages(opened.method)):
+        if not any(written_as(hits.query.text, code) for code in opened.method.readable):
             how = ", though no language of this model is written in these letters; name its language: --language CODE"
     note(f"{len(opened):,} images of {where}; read as {english_name(hits.query.language)}{how}")
 
@@ -161,8 +156,16 @@ def _show_hits(hits, english: dict[str, str], as_json: bool) -> None:
             row["in English"] = english.get(hit.id, "")
         rows.append(row)
     query = hits.query
-    doubt = dict(signs=list(hits.doubt.signs), unknown=list(hits.doubt.unknown), sentences=hits.doubt.sentences)
-    show(rows, as_json, dict(query=query.text, language=query.language, recognised=query.recognised, doubt=doubt))
+    show(
+        rows,
+        as_json,
+        dict(
+            query=query.text,
+            language=query.language,
+            recognised=query.recognised,
+            doubt=dict(signs=list(hits.doubt.signs), unknown=list(hits.doubt.unknown), sentences=hits.doubt.sentences),
+        ),
+    )
     for said in hits.doubt.sentences:
         note(said)
     if hits.doubt.sentences and query.recognised:
@@ -213,8 +216,9 @@ def search_images(
     options = dict(skip=skip, where=where)
     gallery, run, language = _searched(gallery, run, backbone, pictures, corpus, language)
     query = _checked_query(query, k, "" if gallery or pictures else corpus or "pictograms", split)
-    asked = dict(gallery=gallery, pictures=pictures, captioner=captioner, where=where, skip=skip, consistent=consistent)
-    _check_search(**asked)
+    _check_search(
+        gallery=gallery, pictures=pictures, captioner=captioner, where=where, skip=skip, consistent=consistent
+    )
     if gallery:
         opened, english = open_gallery(gallery, run, backbone=backbone, images=False), {}
     else:

@@ -40,8 +40,7 @@ def _planned_backbone(
         weights = CATALOGUE.get(str(name))
         if weights is None or weights.opens in ("", "transformers"):
             raise
-    choice = dict(open_clip=weights.opens, pretrained=weights.name)
-    return None, dict(backbone=choice, source_model=None, finetuning=[])
+    return None, dict(backbone=dict(open_clip=weights.opens, pretrained=weights.name), source_model=None, finetuning=[])
 
 # %% ../../nbs/11_commands/30_studies.ipynb #317987dd
 def show_plan(
@@ -51,7 +50,7 @@ def show_plan(
     corpus: str | None = None,  # corpus name or folder (default: the preset's)
     backbone: str | Path | None = None,  # folder of a frozen backbone, or name (default: the preset's)
 ) -> None:
-    "Print the plan of a preset: data, stages, parameters, memory, time"
+    "Print the plan of a preset: data, stages, parameters, memory"
     from dasd_lab.training.plan import plan
 
     settings = dict(corpus=corpus, stage_corpora={}) if corpus else {}
@@ -76,8 +75,12 @@ def query_translator(
         return built_in("translator")()
     if name != "oracle":
         return open_translator(name, "en", source)
-    only = "The oracle returns captions of a corpus and is only for evaluation."
-    expect(corpus is not None, "--translator oracle for a new query", "gloss, or a translation engine", only)
+    expect(
+        corpus is not None,
+        "--translator oracle for a new query",
+        "gloss, or a translation engine",
+        "The oracle returns captions of a corpus and is only for evaluation.",
+    )
     return ReferenceTranslator(corpus, split, origin=origin)
 
 # %% ../../nbs/11_commands/30_studies.ipynb #36125340
@@ -142,8 +145,12 @@ def compare_consistency(
     "Evaluate search with translated queries and learn how to weight the translations"
     from dasd_lab.base.foundation import expect
 
-    given = f"{out} already exists"
-    expect(not (out and Path(out).exists()), given, "a new folder", "Choose another --out, or remove the folder.")
+    expect(
+        not (out and Path(out).exists()),
+        f"{out} already exists",
+        "a new folder",
+        "Choose another --out, or remove the folder.",
+    )
     opened = open_corpus(corpus)
     for name in (split, fit_on):
         opened.check(name, *languages or ())  # before torch is loaded
@@ -164,5 +171,8 @@ def compare_consistency(
         folder = save_consistency(consistent.fuser, out, method, curve, split=fit_on, **facts)
         note(f"learned combination: {folder}")
     recalls = 100 * pd.DataFrame({name: result.to_frame()["mean_recall"] for name, result in compared.items()})
-    rows = recalls.reset_index().to_dict("records")
-    show(rows, json, dict(method=method.name, split=split, weights=consistent.fuser.weights) | facts)
+    show(
+        recalls.reset_index().to_dict("records"),
+        json,
+        dict(method=method.name, split=split, weights=consistent.fuser.weights) | facts,
+    )

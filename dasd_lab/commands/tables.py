@@ -65,15 +65,17 @@ def _methods_on_photographs(
     from dasd_lab.base.foundation import expect
     from dasd_lab.base.presets import load_preset
     from dasd_lab.evaluation.fields import usual_fields
-    from dasd_lab.evaluation.methods import TRANSLATED, MethodRuns, planned_runs, run_methods, wide_table
+    from dasd_lab.evaluation.methods import TRANSLATED, MethodRuns, planned_runs, run_methods
 
     languages = languages or load_preset("dasd.photographs")["languages"]
     runs = planned_runs("photographs", languages, **options)
     for language in languages:
-        given = f"no captions in {language} in {data.split} of {data.corpus.name}"
-        next_step = "Name languages that have some with --languages, or another split."
-        expected = "captions of every language that is evaluated"
-        expect(usual_fields(data.corpus, [language], data.split), given, expected, next_step)
+        expect(
+            usual_fields(data.corpus, [language], data.split),
+            f"no captions in {language} in {data.split} of {data.corpus.name}",
+            "captions of every language that is evaluated",
+            "Name languages that have some with --languages, or another split.",
+        )
     wanted = any(run["method"] == TRANSLATED for run in runs)
     translator = _engine_into_english(engine, languages) if wanted else None
     file = Path(out or home_path("results", f"table_methods_{data.corpus.name}.jsonl"))
@@ -84,7 +86,8 @@ def _methods_on_photographs(
     if json:
         show(loads(results.to_json(orient="records")), True)
         return
-    for table, index in ((results, False), (wide_table(results), True)):
+    by_field = results.pivot_table("share", ["method", "trained_for"], "field", sort=False)
+    for table, index in ((results, False), (by_field, True)):
         print(table.to_string(index=index, **_WITH_ONE_DECIMAL), end="\n\n")
 
 # %% ../../nbs/11_commands/34_tables.ipynb #8e5f8eaf
@@ -104,8 +107,16 @@ def _ablations(
 
     prefix = "" if preset["method"] == "dasd" else f"{preset['method']}_"
     file = Path(out or home_path("results", f"{prefix}table_{table}.jsonl"))
-    kept = home_path("runs", corpus.name, "features") if corpus.name == PHOTOGRAPHS else None
-    summary = run_table(table, preset, corpus, backbone, file, **options, features=kept, report=note)
+    summary = run_table(
+        table,
+        preset,
+        corpus,
+        backbone,
+        file,
+        **options,
+        features=home_path("runs", corpus.name, "features") if corpus.name == PHOTOGRAPHS else None,
+        report=note,
+    )
     ours = tables_of(preset)[table]
     printed = paper_tables(preset["method"]).get(table)
     rows, about = [], {}
@@ -147,8 +158,12 @@ def _main_table(
     from dasd_lab.evaluation.papers import cells, paper_tables
 
     with_columns = [n for n, table in paper_tables(paper).items() if table.columns]
-    given = f"the table {number!r} of {paper}"
-    expect(number in with_columns, given, f"one of {with_columns}", "See `dasd-lab table list`.")
+    expect(
+        number in with_columns,
+        f"the table {number!r} of {paper}",
+        f"one of {with_columns}",
+        "See `dasd-lab table list`.",
+    )
     printed = table_on(paper_tables(paper)[number], languages, corpus, split)
     table = None if corpus else MAIN_TABLES[paper].get(number)
     rows = cells(printed, main_figures(printed, table.rows if table else (), [*map(table_run, runs)], reading))
@@ -186,8 +201,9 @@ def _all_tables() -> list[dict]:
         for number, (title, _) in FIGURES.get(paper, {}).items():
             found.append((f"figure{number}", title, "a run that comes with the lab, or --run", f"figure {number}"))
         for number, title, needs, words in found:
-            command = f"dasd-lab {words}{option}"
-            every.append(dict(paper=paper, number=number, shows=title, needs=needs, command=command))
+            every.append(
+                dict(paper=paper, number=number, shows=title, needs=needs, command=f"dasd-lab {words}{option}")
+            )
     return every
 
 # %% ../../nbs/11_commands/34_tables.ipynb #c8aff581
@@ -205,8 +221,9 @@ def _paper_for(preset: str | None, paper: str | None) -> str:
     settings = load_preset(preset)
     tables_of(settings)
     method = settings["method"]
-    given = f"--paper {paper} with a preset of {method}"
-    expect(paper in (None, method), given, "one method", "Leave one of them out.")
+    expect(
+        paper in (None, method), f"--paper {paper} with a preset of {method}", "one method", "Leave one of them out."
+    )
     return method
 
 # %% ../../nbs/11_commands/34_tables.ipynb #4d7ed0b0

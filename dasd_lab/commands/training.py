@@ -84,8 +84,12 @@ def single_language(
     from dasd_lab.corpora.languages import language_code
 
     languages = list(given or default)
-    what = f"--languages {','.join(given)}" if given else f"no --languages, and {len(languages)} languages of the run"
-    expect(len(languages) == 1, what, "one language for a file of captions", "Name it, such as --languages it.")
+    expect(
+        len(languages) == 1,
+        f"--languages {','.join(given)}" if given else f"no --languages, and {len(languages)} languages of the run",
+        "one language for a file of captions",
+        "Name it, such as --languages it.",
+    )
     return language_code(languages[0])
 
 # %% ../../nbs/11_commands/70_training.ipynb #d304b14b
@@ -104,9 +108,12 @@ def captions_of_run(
     captions, texts = read(file)
     own = out / "captions.jsonl"
     if own.exists():
-        started_with = "the captions that the run was started with"
-        step = "Use those to resume, or another --out to start anew."
-        expect(read(own)[1] == texts, f"captions of {file} that differ from those of {own}", started_with, step)
+        expect(
+            read(own)[1] == texts,
+            f"captions of {file} that differ from those of {own}",
+            "the captions that the run was started with",
+            "Use those to resume, or another --out to start anew.",
+        )
     elif not (out / "card.json").exists():
         write_pairs(captions.pairs, own, language)
     return captions
@@ -135,9 +142,18 @@ def train_on_corpus(
     validate = None
     if settings["selection"] or varied.get("selection"):
         validate = figures_on(opened or open_corpus(varied["corpus"]), languages or varied["languages"])
-    tower = open_backbone(named_folder(backbone)) if backbone else None
-    given = dict(changes=changes, features=features, validate=validate)
-    return train(preset, opened, languages, out, seed, tower, **given, **settings)
+    return train(
+        preset,
+        opened,
+        languages,
+        out,
+        seed,
+        open_backbone(named_folder(backbone)) if backbone else None,
+        changes=changes,
+        features=features,
+        validate=validate,
+        **settings,
+    )
 
 # %% ../../nbs/11_commands/70_training.ipynb #ba664077
 def _captions_backbone(preset: dict[str, Any], backbone: str | Path | None, seed: int):  # a `backbone.towers.Backbone`
@@ -179,10 +195,14 @@ def train_on_captions(
     tower = _captions_backbone(varied, backbone, seed)
     opened = open_corpus(corpus) if corpus else None
     pairs = parts(read.pairs)
-    kept_back = {part: len(pairs[part]) for part in ("validation", "test")}
-    of_new = {language: pairs["train"]}
-    about = dict(reads=columns_of(varied), captions="captions.jsonl", kept_back=kept_back)
-    data = parallel_data(of_new, tower, opened, **about)
+    data = parallel_data(
+        {language: pairs["train"]},
+        tower,
+        opened,
+        reads=columns_of(varied),
+        captions="captions.jsonl",
+        kept_back={part: len(pairs[part]) for part in ("validation", "test")},
+    )
     selection = settings["selection"] or Selection(every=50)
     settings = dict(settings, validate=None, selection=None)
     if pairs["validation"]:
@@ -335,8 +355,7 @@ def compare_runs(
     kept = [name for name in log if name not in ("step", "learning_rate") and "/" not in name]
     last = log[kept].groupby(level=0).last().T.reindex(columns=names)
     figures = last.map("{:.4g}".format).replace("nan", "–").rename("last {}".format)
-    rows = pd.concat([differing(records), figures]).rename_axis("setting").reset_index().to_dict("records")
-    show(rows, as_json)
+    show(pd.concat([differing(records), figures]).rename_axis("setting").reset_index().to_dict("records"), as_json)
 
 # %% ../../nbs/11_commands/70_training.ipynb #d45c4d60
 def _resumed(folder: Path, options: Mapping[str, Any]):  # a `training.recipes.Run`
@@ -369,9 +388,12 @@ def _resumed(folder: Path, options: Mapping[str, Any]):  # a `training.recipes.R
 def _check_resume(options: Mapping[str, Any]) -> None:
     "Refuse options that a run has in its folder"
     given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value]
-    alone = "the run alone, or with --machine, --faults, --keep, --checkpoint-every, --tracker"
-    step = "Leave them out: the run folder holds these settings."
-    expect(not given, f"--resume with {', '.join(given)}", alone, step)
+    expect(
+        not given,
+        f"--resume with {', '.join(given)}",
+        "the run alone, or with --machine, --faults, --keep, --checkpoint-every, --tracker",
+        "Leave them out: the run folder holds these settings.",
+    )
 
 # %% ../../nbs/11_commands/70_training.ipynb #20bf27a4
 @contextmanager
@@ -442,7 +464,7 @@ def train_run(
     # their images
     captions: ExistingFile | None = None,
     changes: Changes | None = None,  # override a preset setting, such as config.adapter.bottleneck=16; repeatable
-    dry_run: bool = False,  # print the plan instead of training: data, stages, parameters, memory, time
+    dry_run: bool = False,  # print the plan instead of training: data, stages, parameters, memory
     # resume an interrupted run; only --machine, --faults, --keep, --checkpoint-every and --tracker can change
     resume: ExistingDirectory | None = None,
     # at the end of each stage, use the weights with the best value of this validation figure, such as mean_recall

@@ -108,8 +108,11 @@ def translate_captions(
 
     expect(not (captions and corpus), "--captions and --corpus", "one of the two", "Leave one out.")
     expect(to, "--to without a language", "ISO 639 codes with commas", "Name a language.")
-    bar = partial(progress_bar, desc="translating", unit=" batches")
-    options = dict(cache=cache or default_cache(), spec=None if keep_all else FilterSpec(), progress=bar)
+    options = dict(
+        cache=cache or default_cache(),
+        spec=None if keep_all else FilterSpec(),
+        progress=partial(progress_bar, desc="translating", unit=" batches"),
+    )
     targets = list(dict.fromkeys(map(language_code, to)))
     engine_options = dict(engine=engine, beams=beams, device=device)
     if captions:
@@ -142,14 +145,18 @@ def _split_rows(corpus, split: str) -> list[dict]:
             described=len(ids) - len(d.failed),
             failed=len(d.failed) - d.missing,
             to_do=d.missing,
-            words=d.lengths.get("mean", 0.0),
+            words=d.words,
             read="yes" if d.fingerprint == used.get("fingerprint") else "",
         )
         for d in described
     ]
     if used and "fingerprint" not in used:  # the corpus has descriptions of its own
-        n = sum(map(bool, corpus.descriptions(split)))
-        row = dict(split=split, captioner=used["captioner"], fingerprint="", described=n)
+        row = dict(
+            split=split,
+            captioner=used["captioner"],
+            fingerprint="",
+            described=sum(map(bool, corpus.descriptions(split))),
+        )
         rows.append(row | dict(failed=0, to_do=0, words=0.0, read="yes"))
     return rows
 
@@ -161,11 +168,18 @@ def _check_description(corpus, splits, options: dict, captioner: str | None, tex
     for split in splits:
         corpus.check(split)
     flags = " and ".join(f"--{name.replace('_', '-')}" for name in options)
-    expected = "the model that they belong to"
-    expect(captioner or not options, f"{flags} without --captioner", expected, "Add --captioner, or leave them out.")
-    given = f"--split {','.join(splits)} with one folder of texts"
-    step = "Use one split and one folder at a time."
-    expect(len(splits) == 1 or not (texts or export), given, "one split, because files are named after images", step)
+    expect(
+        captioner or not options,
+        f"{flags} without --captioner",
+        "the model that they belong to",
+        "Add --captioner, or leave them out.",
+    )
+    expect(
+        len(splits) == 1 or not (texts or export),
+        f"--split {','.join(splits)} with one folder of texts",
+        "one split, because files are named after images",
+        "Use one split and one folder at a time.",
+    )
 
 # %% ../../nbs/11_commands/50_translation.ipynb #520ba635
 def _describe(corpus, splits, captioner, batch_size: int, export: str | Path | None) -> None:
@@ -174,8 +188,9 @@ def _describe(corpus, splits, captioner, batch_size: int, export: str | Path | N
     from dasd_lab.corpora.descriptions import describe_split, write_texts
 
     for split in splits:
-        progress = partial(progress_bar, desc=f"describe {split}", unit=" batches")
-        result = describe_split(corpus, split, captioner, batch_size, progress)
+        result = describe_split(
+            corpus, split, captioner, batch_size, partial(progress_bar, desc=f"describe {split}", unit=" batches")
+        )
         lines = [f"  {visual_id}: {text[:200]}" for visual_id, text in zip(result.ids, result.texts) if text]
         print(f"{split}: {result}", *lines[:2], sep="\n", file=sys.stderr)
         if export:
@@ -226,9 +241,12 @@ def gallery_captioner(
         if reads_descriptions and not method.describer:
             note(f"{method.name} reads descriptions; --captioner MODEL describes these images")
         return None
-    given = f"--captioner {captioner} for {method.name}, which reads no descriptions"
-    next_step = "Leave it out, or choose such a method with --run."
-    expect(reads_descriptions, given, "a method that reads them, such as leccr", next_step)
+    expect(
+        reads_descriptions,
+        f"--captioner {captioner} for {method.name}, which reads no descriptions",
+        "a method that reads them, such as leccr",
+        "Leave it out, or choose such a method with --run.",
+    )
     if captioner == WORDS:
         return method.describer or words_of(backbone=method.backbone)
     return open_captioner(captioner)
@@ -277,5 +295,8 @@ def describe_images(
     elif export:
         for name in splits:
             write_texts(opened.visuals(name).ids, opened.descriptions(name), export)
-    rows = [row for name in splits for row in _split_rows(opened, name)]
-    show(rows, json, dict(corpus=opened.name, folder=str(opened.descriptions_folder)))
+    show(
+        [row for name in splits for row in _split_rows(opened, name)],
+        json,
+        dict(corpus=opened.name, folder=str(opened.descriptions_folder)),
+    )

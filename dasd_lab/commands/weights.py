@@ -51,8 +51,12 @@ def _agrees(offer: str, name: str, yes: bool) -> bool:
     print(offer, file=sys.stderr)
     if yes:
         return True
-    can_ask = sys.stdin.isatty()
-    expect(can_ask, f"{name}, which is not fetched unasked", "a confirmation in a terminal, or --yes", "Add --yes.")
+    expect(
+        sys.stdin.isatty(),
+        f"{name}, which is not fetched unasked",
+        "a confirmation in a terminal, or --yes",
+        "Add --yes.",
+    )
     print("Fetch it? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
@@ -96,8 +100,7 @@ def import_checkpoint(
     "Convert a checkpoint of the authors' code to a run; no code in the file is executed"
     from dasd_lab.runs.exchange import import_official
 
-    report = import_official(file, out, tokenizer, languages)
-    print(report, file=sys.stderr)
+    print(import_official(file, out, tokenizer, languages), file=sys.stderr)
     if not tokenizer:
         print(
             "note: without --tokenizer the run reads token ids, not text; "

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['COLUMNS', 'PHRASE', 'SCRIPTS', 'COMBINING_MARKS', 'KANA', 'WIDESPREAD', 'is_visible', 'clean_text', 'caption_line',
-           'write_captions', 'read_captions', 'script_of', 'recognise_language', 'identifiable', 'written_as']
+           'write_captions', 'read_captions', 'recognisable', 'script_of', 'recognise_language', 'identifiable',
+           'written_as']
 
 # %% ../../nbs/01_corpora/1_core/10_captions.ipynb #bc77120a
 import csv
@@ -15,7 +16,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import get_args
 
@@ -183,10 +184,16 @@ _MANY = 20  # candidates
 KANA = 0.5  # share of kana in Japanese captions, at least: a text of n ideographs is Japanese with chance (1 - KANA)^n
 
 
+@cache
+def recognisable() -> dict[str, Language]:  # ISO 639 → language of lingua
+    "Languages that can be recognised"
+    return {language.iso_code_639_1.name.lower(): language for language in Language.all()}
+
+
 @lru_cache(maxsize=8)
 def _detector(candidates: tuple[str, ...]):
     "The lingua detector for a set of languages"
-    languages = {language.iso_code_639_1.name.lower(): language for language in Language.all()}
+    languages = recognisable()
     missing = [code for code in candidates if code not in languages]
     expect(not missing, f"languages {missing}", f"some of {sorted(languages)}", "Set the language of the query.")
     builder = LanguageDetectorBuilder.from_languages(*[languages[code] for code in candidates])
@@ -237,8 +244,7 @@ def identifiable(
     candidates: Sequence[str],  # ISO 639 codes
 ) -> list[str]:  # some of them, in their order
     "Languages that a short text can be told apart in: those of lingua; of more than 24, the widespread ones"
-    known = {language.iso_code_639_1.name.lower() for language in Language.all()}
-    able = [code for code in candidates if code in known]
+    able = [code for code in candidates if code in recognisable()]
     return able if len(able) <= len(WIDESPREAD) else [code for code in able if code in WIDESPREAD]
 
 # %% ../../nbs/01_corpora/1_core/10_captions.ipynb #dc21e6f1

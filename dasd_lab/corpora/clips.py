@@ -85,19 +85,17 @@ def _pixels(frame, max_side: int) -> np.ndarray:  # [H, W, 3] uint8
     return pixels
 
 # %% ../../nbs/01_corpora/1_core/30_clips.ipynb #8a1047ed
-def _decoded(source, wanted: Sequence[int] | None, max_side: int) -> tuple[dict[int, np.ndarray], int]:
-    "Frames at the wanted indices, and the number of frames decoded up to the last of them; None: count only"
+def _decoded(source, wanted: Sequence[int], max_side: int) -> dict[int, np.ndarray]:
+    "Frames at the wanted indices, those that can be decoded"
     frames = {}
-    n_decoded = 0
-    indices = set(wanted or ())
+    indices = set(wanted)
     with _opened(source) as (container, stream), suppress(_pyav().FFmpegError):  # keep what precedes a damaged part
-        for n_decoded, frame in enumerate(container.decode(stream), 1):
-            i = n_decoded - 1
+        for i, frame in enumerate(container.decode(stream)):
             if i in indices:
                 frames[i] = _pixels(frame, max_side)
-            if wanted is not None and len(frames) == len(indices):
+            if len(frames) == len(indices):
                 break
-    return frames, n_decoded
+    return frames
 
 # %% ../../nbs/01_corpora/1_core/30_clips.ipynb #f3e6c3f1
 def read_clip(
@@ -108,11 +106,7 @@ def read_clip(
     "Read evenly spaced frames of a clip"
     expect(n_frames >= 1, f"{n_frames} frames", "at least 1", "Ask for more.")
     indices = even_places(frame_times(source), n_frames)
-    frames, n_decoded = _decoded(source, indices, max_side)
-    if not frames.keys() >= set(indices):  # fewer frames decode than there are packets
-        _, n_decoded = _decoded(source, None, max_side)
-        indices = even_places(range(n_decoded), n_frames)
-        frames, _ = _decoded(source, indices, max_side)
+    frames = _decoded(source, indices, max_side)
     given = f"{source if isinstance(source, (str, Path)) else 'a clip'} without a frame that can be decoded"
     expect(frames, given, "a clip of at least one frame", "Download or export it again, or leave it out.")
-    return np.stack([frames[i] for i in indices])
+    return np.stack([frames[i] for i in indices if i in frames])

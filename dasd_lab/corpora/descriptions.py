@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
-from statistics import mean, median
+from statistics import mean
 from types import SimpleNamespace
 from typing import BinaryIO, Protocol
 
@@ -53,10 +53,6 @@ def fingerprint(
     "Checksum of name and settings"
     identity = json.dumps([captioner.name, captioner.settings], sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(identity.encode()).hexdigest()[:12]
-
-# %% ../../nbs/01_corpora/1_core/40_descriptions.ipynb #e93966e7
-def _pixels_checksum(frames: np.ndarray) -> str:  # 16 hexadecimal digits
-    return hashlib.sha256(repr(frames.shape).encode() + np.ascontiguousarray(frames).tobytes()).hexdigest()[:16]
 
 # %% ../../nbs/01_corpora/1_core/40_descriptions.ipynb #81728931
 def read_lines(
@@ -120,18 +116,15 @@ class Described:
         return [visual_id for visual_id, text in zip(self.ids, self.texts) if not text]
 
     @property
-    def lengths(self) -> dict:  # number of words of the descriptions
-        lengths = [len(text.split()) for text in self.texts if text]
-        if not lengths:
-            return {}
-        return dict(shortest=min(lengths), median=median(lengths), mean=round(mean(lengths), 1), longest=max(lengths))
+    def words(self) -> float:  # of a description, on average
+        return round(mean([len(text.split()) for text in self.texts if text] or [0]), 1)
 
     def __repr__(self):
-        n, n_failed, lengths = len(self.ids), len(self.failed), self.lengths
+        n, n_failed = len(self.ids), len(self.failed)
         text = f"{n - n_failed:,} of {n:,} described by {self.captioner} ({self.fingerprint}), {self.new:,} new"
-        if lengths:
-            text += f", {lengths['shortest']} to {lengths['longest']} words, mean {lengths['mean']}"
-        return text + (f"; {n_failed:,} failed, replaced by {UNDESCRIBED!r}" if n_failed else "")
+        return f"{text}, {self.words} words" + (
+            f"; {n_failed:,} failed, replaced by {UNDESCRIBED!r}" if n_failed else ""
+        )
 
 # %% ../../nbs/01_corpora/1_core/40_descriptions.ipynb #160e3a68
 def _clean_description(text: str) -> str:  # '' for no description
@@ -168,7 +161,8 @@ def _pending(
             error = dict(id=visual_id, stamp="", text="", error=str(e.given))
             unreadable += [] if visual_id in known else [error]
             continue
-        checksum = _pixels_checksum(frames)
+        pixels = repr(frames.shape).encode() + np.ascontiguousarray(frames).tobytes()
+        checksum = hashlib.sha256(pixels).hexdigest()[:16]
         if known.get(visual_id, {}).get("stamp") != checksum:
             rows.append(dict(id=visual_id, stamp=checksum, text=""))
             frames_of_rows.append(frames)
@@ -229,9 +223,7 @@ def _write_manifest(
             if described.new or not entry.get("finished"):  # the time changes only if something was described
                 entry["finished"] = datetime.now(UTC).isoformat(timespec="milliseconds")
             n, n_failed = len(described.ids), len(described.failed)
-            entry |= dict(
-                visuals=n, described=n - n_failed, failed=n_failed, words=described.lengths, pictures=pictures
-            )
+            entry |= dict(visuals=n, described=n - n_failed, failed=n_failed, words=described.words, pictures=pictures)
             parts[part] = entry
         versions = dict(dasd_lab=version("dasd_lab")) | dict(getattr(captioner, "versions", {}))
         about = dict(name=captioner.name, settings=captioner.settings, fingerprint=home.name)
@@ -259,10 +251,9 @@ def read_texts(
         names = [_text_path(folder, name) for name in (visual_id, stem)]
         paths.append(next((path for path in names if path.is_file()), None))
     missing = [f"{visual_id}.txt" for visual_id, path in zip(ids, paths) if path is None]
-    examples = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
     expect(
         not missing,
-        f"{folder} without {len(missing):,} of {len(paths):,} texts: {examples}",
+        f"{folder} without {len(missing):,} of {len(paths):,} texts, such as {', '.join(missing[:3])}",
         "one file per visual",
         "Choose another folder; write an empty file for a visual without a description.",
     )
@@ -318,8 +309,8 @@ def described_in(
             rows = read_lines(home / f"{part}.jsonl")
             texts = [rows.get(visual_id, {}).get("text", "") for visual_id in ids]
             missing = sum(visual_id not in rows for visual_id in ids)
-            described = Described(list(ids), texts, manifest["name"], home.name, 0, missing, folder=home)
-            described.pictures = entry.get("pictures", "")
+            pictures = entry.get("pictures", "")
+            described = Described(list(ids), texts, manifest["name"], home.name, 0, missing, pictures, home)
             found.append((not missing, 2 * len(described.failed) < len(ids), entry.get("finished") or "", described))
     return [described for *_, described in sorted(found, key=lambda row: row[:3], reverse=True)]
 

@@ -11,12 +11,13 @@ import json
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from fastcore.basics import groupby
 from PIL import Image
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from ..base.foundation import Caption, expect
-from .catalog import Corpus, by_visual
+from .catalog import Corpus
 from .visuals import Visuals
 
 # %% ../../nbs/01_corpora/1_core/60_division.ipynb #11f1da01
@@ -48,7 +49,6 @@ def _assign(
     groups: Sequence[np.ndarray],  # indices of visuals
     n: int,  # number of visuals
     shares: Mapping[str, float],
-    single: Sequence[str],
     seed: int,
 ) -> np.ndarray:  # [n] names of parts, '' for visuals that are left out
     "Draw a part for each group"
@@ -56,7 +56,7 @@ def _assign(
     part_of = np.full(n, "", dtype=object)
     for i in np.random.default_rng([seed, n]).permutation(len(groups)):
         part = min(shares, key=lambda name: sizes[name] / shares[name])
-        members = groups[i][:1] if part in single else groups[i]
+        members = groups[i] if part == "train" else groups[i][:1]
         part_of[members] = part
         sizes[part] += len(members)
     return part_of
@@ -67,7 +67,6 @@ def divide(
     languages: Sequence[str],  # ISO 639; visuals need captions in all of them
     seed: int,  # of the random draw
     shares: Mapping[str, float],  # part → share of the visuals
-    single: Sequence[str] = ("validation", "test"),  # parts with one visual per group
 ) -> dict[str, list[str]]:  # part → ids of visuals, in the order of the corpus
     "Divide the visuals of a corpus into parts"
     captions = {code: [c for split in corpus.splits for c in corpus.all_captions(split, code)] for code in languages}
@@ -77,7 +76,7 @@ def divide(
     groups = [np.flatnonzero(group_of == group) for group in range(group_of.max() + 1)] if ids else []
     given = f"{len(ids)} visuals of {corpus.name} with captions in all of {languages}, in {len(groups)} groups"
     expect(len(groups) >= len(shares), given, f"at least {len(shares)}, one per part", "Choose fewer languages.")
-    part_of = _assign(groups, len(ids), shares, single, seed)
+    part_of = _assign(groups, len(ids), shares, seed)
     return {name: [visual_id for visual_id, part in zip(ids, part_of) if part == name] for name in shares}
 
 # %% ../../nbs/01_corpora/1_core/60_division.ipynb #bda92b51
@@ -112,7 +111,8 @@ class Divided(Corpus):
         return Visuals(ids, lambda i: self._frames(ids[i]), n_frames=n_frames)
 
     def _captions(self, split: str, language: str) -> list[Caption]:
-        groups = by_visual([c for s in self.whole.splits for c in self.whole.all_captions(s, language)])
+        captions = [c for s in self.whole.splits for c in self.whole.all_captions(s, language)]
+        groups = groupby(captions, "visual_id")
         return [caption for visual_id in self.parts[split] for caption in groups.get(visual_id, ())]
 
     def facts(self, visual_id: str) -> dict:

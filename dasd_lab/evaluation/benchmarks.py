@@ -23,9 +23,12 @@ def viewable(
     method: RetrievalMethod,  # trained
 ) -> RetrievalMethod:  # the same
     "Raise an error unless the method scores by the cosine of embeddings"
-    given = f"{method.name}, whose score is not the cosine"
-    next_step = "Evaluate it with dasd_lab.evaluation.retrieval.evaluate."
-    expect(method.by_cosine, given, "a method that compares embeddings by their cosine", next_step)
+    expect(
+        method.by_cosine,
+        f"{method.name}, whose score is not the cosine",
+        "a method that compares embeddings by their cosine",
+        "Evaluate it with dasd_lab.evaluation.retrieval.evaluate.",
+    )
     return method
 
 # %% ../../nbs/07_evaluation/90_benchmarks.ipynb #cc0f3c12
@@ -35,9 +38,13 @@ def one_of(
 ) -> str:  # ISO 639
     "A language that the method reads; an error for any other"
     code = language_code(language)
-    readable = (*method.languages, method.backbone.source_language)
-    next_step = "Choose one of them, or train a method for that language."
-    expect(code in readable, f"the language {language!r}", f"one of {', '.join(dict.fromkeys(readable))}", next_step)
+
+    expect(
+        code in method.readable,
+        f"the language {language!r}",
+        f"one of {', '.join(method.readable)}",
+        "Choose one of them, or train a method for that language.",
+    )
     return code
 
 # %% ../../nbs/07_evaluation/90_benchmarks.ipynb #53cab102

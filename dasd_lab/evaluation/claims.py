@@ -210,24 +210,17 @@ class Runs:
     rows: Sequence[Mapping] = field(repr=False)  # variant, seed, mean_recall in [0, 1]
     names: Mapping[str, str] = field(default_factory=dict)  # variant of `TABLES` → its name in the rows
 
-    def recall(
-        self,
-        variant: str,  # as in `TABLES`
-    ) -> dict[int, float]:  # seed → mean recall in %
-        "Mean recall of a variant"
-        name = self.names.get(variant, variant)
-        return {row["seed"]: 100 * row["mean_recall"] for row in self.rows if row["variant"] == name}
-
     def tested(
         self,
         claim: Claim,  # of any paper
-    ) -> dict[int, tuple[float, float]]:  # seed → mean recall of the better and the worse variant, in %
+    ) -> pd.DataFrame:  # index: seed; better and worse: mean recall of these variants, in %
         "The runs that test a claim; none if no pair of its variants was run"
+        recall = 100 * pd.DataFrame(self.rows).pivot(index="seed", columns="variant", values="mean_recall")
         for pair in claim.variants if claim.paper == self.paper and claim.table in self.tables else ():
-            better, worse = map(self.recall, pair)
-            if seeds := sorted(better.keys() & worse.keys()):
-                return {seed: (better[seed], worse[seed]) for seed in seeds}
-        return {}
+            found = recall.reindex(columns=[self.names.get(variant, variant) for variant in pair]).dropna()
+            if len(found):
+                return found.set_axis(["better", "worse"], axis=1)
+        return pd.DataFrame()
 
 # %% ../../nbs/07_evaluation/87_claims.ipynb #e9793103
 def runs_in(
@@ -258,14 +251,13 @@ def _figures(
     runs: Runs,  # of any paper
 ) -> dict | None:  # None: they do not test it
     "What some runs say about a claim"
-    pairs = list(runs.tested(claim).values())
-    if not pairs:
+    pairs = runs.tested(claim)
+    if pairs.empty:
         return None
-    better, worse = zip(*pairs)
-    differences = [b - w for b, w in pairs]
+    differences = (pairs["better"] - pairs["worse"]).tolist()
     mean, low, high = seed_interval(differences)
     found = dict(world=runs.world, languages=", ".join(runs.languages), steps=runs.steps, seeds=len(pairs))
-    found |= dict(better=fmean(better), worse=fmean(worse), difference=mean, verdict=verdict(differences))
+    found |= dict(pairs.mean(), difference=mean, verdict=verdict(differences))
     return found | (dict(low=low, high=high) if len(pairs) > 1 else {})
 
 # %% ../../nbs/07_evaluation/87_claims.ipynb #82150234

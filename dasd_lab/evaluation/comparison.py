@@ -10,6 +10,7 @@ __all__ = ['ABSENT', 'CIRCUMSTANCES', 'RECALLS', 'flat', 'RunRecord', 'read_run'
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,7 @@ from torch import Tensor
 from ..backbone.towers import fingerprint, load_backbone
 from ..base.contracts import Caption, RetrievalMethod, evaluating
 from ..base.foundation import expect
-from ..base.presets import list_presets, load_preset, plain, read_json, settings, vary
+from ..base.presets import leaves, list_presets, load_preset, plain, read_json, settings, vary
 from dasd_lab.evaluation.retrieval import (
     CUTOFFS,
     METRICS,
@@ -38,31 +39,24 @@ from ..training.logging import read_log, read_progress
 from ..training.stages import Stage
 
 # %% ../../nbs/07_evaluation/50_comparison.ipynb #fc3a369d
-def _named_items(items: Sequence) -> dict[str, object]:
-    "Items of a list by their `name`, their `loss` or their position, which is appended if a name is not unique"
-    names = [str(item.get("name") or item.get("loss") or i) for i, item in enumerate(items)]
-    named = {}
-    for i, (name, item) in enumerate(zip(names, items)):
-        key = name if names.count(name) == 1 else f"{name}.{i}"
-        named[key] = {k: v for k, v in item.items() if v != name}
-    return named
+def _named(nested: Any) -> Any:
+    "Items of lists by their `name`, their `loss` or their position, which is appended if a name is not unique"
+    if isinstance(nested, (list, tuple)):
+        if not any(isinstance(item, Mapping) for item in nested):
+            return tuple(nested)
+        names = [str(item.get("name") or item.get("loss") or i) for i, item in enumerate(nested)]
+        keys = [name if names.count(name) == 1 else f"{name}.{i}" for i, name in enumerate(names)]
+        nested = {key: {k: v for k, v in item.items() if v != name} for key, name, item in zip(keys, names, nested)}
+    if not isinstance(nested, Mapping):
+        return nested
+    return {name: _named(value) for name, value in nested.items()}
 
 # %% ../../nbs/07_evaluation/50_comparison.ipynb #67706ab2
 def flat(
     nested,  # dicts, lists and plain values
-    prefix: str = "",  # name so far
 ) -> dict[str, object]:  # dotted name → value; lists of plain values as tuples
     "Nested settings with dotted names"
-    if isinstance(nested, (list, tuple)):
-        if not any(isinstance(item, Mapping) for item in nested):
-            return {prefix: tuple(nested)}
-        nested = _named_items(nested)
-    if not isinstance(nested, Mapping):
-        return {prefix: nested}
-    values = {}
-    for name, value in nested.items():
-        values |= flat(value, f"{prefix}.{name}" if prefix else str(name))
-    return values
+    return leaves(_named(nested))
 
 # %% ../../nbs/07_evaluation/50_comparison.ipynb #c3c5247e
 @dataclass(frozen=True)
@@ -80,26 +74,20 @@ class RunRecord:
 def _card_preset(card: dict) -> dict:
     "The preset named by a card, with its changes; empty if it is unknown"
     name = card.get("preset")
-    if name not in list_presets():
-        return {}
-    return vary(load_preset(name), card.get("changes") or {})
+    return vary(load_preset(name), card.get("changes") or {}) if name in list_presets() else {}
 
 # %% ../../nbs/07_evaluation/50_comparison.ipynb #e052fed0
 _SETTINGS = ("preset", "method", "seed", "languages", "corpus", "corpus_checksum", "backbone", "versions")
-_FACTS = ("parameters", "cpu_s")
 
 
 def _run_settings(manifest: dict, card: dict, preset: dict) -> dict:
     "Nested settings of a run from its manifest, card and preset"
     steps = card.get("stages", {})
-    stages = []
-    for given in preset.get("stages", []):
-        stage = plain(settings(Stage, given))
-        stages.append(stage | dict(steps=steps.get(stage["name"], stage["steps"])))
+    planned = [plain(settings(Stage, given)) for given in preset.get("stages", [])]
+    stages = [stage | dict(steps=steps.get(stage["name"], stage["steps"])) for stage in planned]
     config = dict(manifest.get("config", preset.get("config", {})))
     languages = config.pop("languages", None)
-    nested = {k: v for k, v in (manifest | card).items() if k in _SETTINGS}
-    nested |= dict(config=config, stages=stages)
+    nested = {k: v for k, v in (manifest | card).items() if k in _SETTINGS} | dict(config=config, stages=stages)
     if languages is not None:
         nested["languages"] = languages
     if "vocab_size" in preset:
@@ -126,10 +114,10 @@ def read_run(
     )
     card = run_card(folder)
     preset = read_json(folder / "preset.json", optional=True) or _card_preset(card or manifest)
-    nested = _run_settings(manifest, card, preset)
-    facts = {k: card[k] for k in _FACTS if k in card}
-    progress = read_progress(folder) or {}
-    return RunRecord(name or folder.name, folder, flat(nested), log, progress.get("state", "finished"), facts)
+
+    facts = {k: card[k] for k in ("parameters", "cpu_s") if k in card}
+    state = (read_progress(folder) or {}).get("state", "finished")
+    return RunRecord(name or folder.name, folder, flat(_run_settings(manifest, card, preset)), log, state, facts)
 
 # %% ../../nbs/07_evaluation/50_comparison.ipynb #e1c1ac87
 _RUN_FILES = ("card.json", "run.json", "log.jsonl")
@@ -151,9 +139,7 @@ def run_folders(
     root = Path(root)
     expect(root.is_dir(), f"no folder {root}", "a run, or a folder of runs", "Check the path.")
     runs = sorted(filter(_is_run, root.iterdir()), key=lambda f: (f.stat().st_mtime, f.name))
-    if _is_run(root):
-        return [root] + [f for f in runs if f.name != "method"]
-    return runs
+    return [root, *(f for f in runs if f.name != "method")] if _is_run(root) else runs
 
 # %% ../../nbs/07_evaluation/50_comparison.ipynb #c6b4f8df
 def load_record(
@@ -177,9 +163,7 @@ CIRCUMSTANCES = ("corpus", "corpus_checksum", "versions", "vocab_size", "backbon
 def _setting_text(value) -> str:
     if isinstance(value, tuple):
         return ", ".join(map(str, value))
-    if isinstance(value, float):
-        return f"{value:g}"
-    return str(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 # %% ../../nbs/07_evaluation/50_comparison.ipynb #5ccfb2c6
 def differing(
@@ -253,9 +237,12 @@ def paired_difference(
     second = other[0][rows]
     queries = one[1][rows]
     n_scenes = first.shape[1]
-    given = f"{n_scenes} and {second.shape[1]} scenes"
-    same = first.shape == second.shape
-    expect(same, given, "the same scenes", "Evaluate both runs on the same captions.")
+    expect(
+        first.shape == second.shape,
+        f"{n_scenes} and {second.shape[1]} scenes",
+        "the same scenes",
+        "Evaluate both runs on the same captions.",
+    )
     rng = np.random.default_rng(seed)
     drawn = rng.multinomial(n_scenes, np.full(n_scenes, 1 / n_scenes), n_resamples).astype(float)
     first_drawn = (drawn @ first.T / (drawn @ queries.T)).mean(1)
@@ -266,8 +253,7 @@ def paired_difference(
     n_down = int((gap < -1e-12).sum())
     p = binomtest(n_up, n_up + n_down).pvalue if n_up + n_down else 1.0
     recalls = dict(first=(first.sum(1) / queries.sum(1)).mean(), second=(second.sum(1) / queries.sum(1)).mean())
-    found = recalls | dict(difference=recalls["first"] - recalls["second"], low=low, high=high)
-    found |= dict(metric=metric)
+    found = recalls | dict(difference=recalls["first"] - recalls["second"], low=low, high=high, metric=metric)
     return pd.Series(found | dict(first_better=n_up, second_better=n_down, n_scenes=n_scenes, p=p), dtype=object)
 
 # %% ../../nbs/07_evaluation/50_comparison.ipynb #ea947738
@@ -277,8 +263,7 @@ def holm(
     "Holm's correction for several tests"
     order = np.argsort(p, kind="stable")
     corrected = np.zeros(len(p))
-    steps = np.arange(len(p), 0, -1) * np.asarray(p)[order]
-    corrected[order] = np.maximum.accumulate(steps).clip(max=1.0)
+    corrected[order] = np.maximum.accumulate(np.arange(len(p), 0, -1) * np.asarray(p)[order]).clip(max=1.0)
     return corrected.tolist()
 
 # %% ../../nbs/07_evaluation/50_comparison.ipynb #511c6be6
@@ -302,7 +287,7 @@ class MethodComparison:
         self.visuals = corpus.visuals(split)
         self._columns = {fingerprint: dict(columns) for fingerprint, columns in (known or {}).items()}
         self._results = {}
-        self._captions = {}
+
         self._encoded = {}
 
 # %% ../../nbs/07_evaluation/50_comparison.ipynb #4e51167f
@@ -312,10 +297,7 @@ def reads(
     name: str,  # of a method
 ) -> tuple[str, ...]:
     "Languages that a method reads and the corpus has, its source language last"
-    method = self.methods[name]
-    source = getattr(getattr(method, "backbone", None), "source_language", "en")
-    languages = dict.fromkeys((*method.languages, source))
-    return tuple(language for language in languages if language in self.corpus.languages)
+    return tuple(language for language in self.methods[name].readable if language in self.corpus.languages)
 
 # %% ../../nbs/07_evaluation/50_comparison.ipynb #4d8a8c90
 @patch(as_prop=True)
@@ -330,15 +312,13 @@ def seen(
     name: str,  # of a method
 ) -> dict[str, Tensor]:
     "Encoded images of the split; the backbone encodes them once for all methods"
-    method = self.methods[name]
-    encoded_method, encoded = self._encoded.get(name, (None, None))
-    if encoded_method is not method:
+    if name not in self._encoded:
+        method = self.methods[name]
         known = self._columns.setdefault(fingerprint(method.backbone), {})
         columns = split_columns(method, self.corpus, self.split, known)
         known |= {k: v for k, v in columns.items() if not k.startswith("description_")}
-        encoded = method.encode_visuals(columns)
-        self._encoded[name] = method, encoded
-    return encoded
+        self._encoded[name] = method.encode_visuals(columns)
+    return self._encoded[name]
 
 # %% ../../nbs/07_evaluation/50_comparison.ipynb #2813c89d
 @patch
@@ -347,11 +327,8 @@ def captions(
     language: str,  # ISO 639
 ) -> list[Caption]:
     "Captions of a language that are evaluated"
-    if language not in self._captions:
-        ids = set(self.visuals.ids[: self.n_pictures])
-        captions = self.corpus.captions(self.split, language, self.origin)
-        self._captions[language] = [c for c in captions if c.visual_id in ids]
-    return self._captions[language]
+    ids = set(self.visuals.ids[: self.n_pictures])
+    return [c for c in self.corpus.captions(self.split, language, self.origin) if c.visual_id in ids]
 
 # %% ../../nbs/07_evaluation/50_comparison.ipynb #bbb1942b
 @patch
@@ -377,10 +354,9 @@ def measure(
 ) -> Results:  # of this one language, with ranks
     "Ranks of one method in one language, computed once"
     readable = self.reads(name)
-    given = f"{name} in {language!r}"
     expect(
         language in readable,
-        given,
+        f"{name} in {language!r}",
         f"one of {list(readable)}",
         "Choose a language that it reads and the corpus has.",
     )

@@ -93,11 +93,9 @@ def field_figures(
     known: Mapping[str, Tensor] | None = None,  # columns of the pictures, see `retrieval.split_columns`
 ) -> dict[str, dict]:  # field → metrics, language, pictures, captions, English mean recall and the share that is kept
     "Retrieval metrics of a method on each field"
-    ids = corpus.visuals(split).ids
-    row_of = {visual_id: i for i, visual_id in enumerate(ids)}
-    reads = {method.backbone.source_language, *method.languages}
-    tests = [field_test(corpus, name, split) for name in fields]
-    tests = [test for test in tests if test.language in reads]
+    row_of = {visual_id: i for i, visual_id in enumerate(corpus.visuals(split).ids)}
+
+    tests = [field_test(corpus, name, split) for name in fields if corpus.fields[name].language in method.readable]
     found = {}
     with evaluating(method):
         columns = split_columns(method, corpus, split, known)

@@ -79,9 +79,8 @@ def held_out_figures(
     if held.to != "pictures" and not method.frozen_source:
         encoded = dict(features=method.encode_captions(held.wanted, method.backbone.source_language))
     else:
-        descriptions = None
-        if held.descriptions and "description_ids" in method.read_columns:
-            descriptions = held.descriptions()
+        reads = held.descriptions and "description_ids" in method.read_columns
+        descriptions = held.descriptions() if reads else None
         columns = method.visual_columns(held.wanted, descriptions, held.seen)
         encoded = method.encode_visuals(columns)
         held.seen.update({k: v for k, v in columns.items() if not k.startswith("description_")})

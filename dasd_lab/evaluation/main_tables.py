@@ -156,10 +156,10 @@ def measure(
 ) -> Reproduced:  # a value, or a note, for each column
     "Evaluate a method on the columns of a table about one corpus"
     split = columns[0].split
-    reads = {method.backbone.source_language, *method.languages}
+
     notes = {}
     for language in dict.fromkeys(column.language for column in columns):
-        unread = "" if language in reads else f"the run does not read {language}"
+        unread = "" if language in method.readable else f"the run does not read {language}"
         notes[language] = unread or what_is_missing(corpus, split, language)
     measured = [language for language, note in notes.items() if not note]
     rows = {}
@@ -246,11 +246,10 @@ def main_figures(
     "All rows, with a note for each missing figure"
     opened = cache(open_corpus)
     columns = [column for column in printed.columns if column.figure]
-    done = []
-    for row in rows:
-        done.append(_row_figures(row, [run for run in runs if run.is_of(row)], columns, reading, opened))
+    own = [[run for run in runs if run.is_of(row)] for row in rows]
+    done = [_row_figures(row, of_row, columns, reading, opened) for row, of_row in zip(rows, own)]
     paper = next((row.name for row in printed.rows if row.label.upper() == printed.paper.upper()), "")
     for run in runs:
-        if not any(run.is_of(row) for row in rows):
+        if not any(run in of_row for of_row in own):
             done.append(replace(_run_figures(run, columns, reading, opened), paper=paper))
     return done

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['TRAINED', 'TRANSLATED', 'UNTRAINED', 'TIMED', 'ENGLISH', 'method_run', 'planned_runs', 'query_ms', 'MethodRuns',
-           'run_methods', 'methods_table', 'wide_table']
+           'run_methods', 'methods_table']
 
 # %% ../../nbs/07_evaluation/85_methods.ipynb #a772fbae
 import json
@@ -75,9 +75,9 @@ def planned_runs(
     groups = [list(languages)]
     if each and len(languages) > 1:
         groups += [[language] for language in languages]
-    for seed, group, name in product(seeds, groups, chosen):
-        if name in TRAINED:
-            runs.append(method_run(name, group, seed, vary(load_preset(presets[name]), dict(changes or {}))))
+    trained = {name: vary(load_preset(presets[name]), dict(changes or {})) for name in chosen if name in TRAINED}
+    for seed, group, name in product(seeds, groups, trained):
+        runs.append(method_run(name, group, seed, trained[name]))
     return runs
 
 # %% ../../nbs/07_evaluation/85_methods.ipynb #0070ee7a
@@ -184,9 +184,12 @@ def _same_settings(runs: Sequence[dict], out: str | Path) -> None:
     "Refuse a file whose lines of a method have other settings"
     own = {(run["method"], *run["languages"]): run["settings"] for run in runs}
     for row in read_runs(out):
-        same = own.get((row["method"], *row["languages"]), row["settings"]) == row["settings"]
-        given = f"{out} holds runs of {row['method']} for {', '.join(row['languages'])} with other settings"
-        expect(same, given, "the same for all seeds", "Give another file, or remove those lines.")
+        expect(
+            own.get((row["method"], *row["languages"]), row["settings"]) == row["settings"],
+            f"{out} holds runs of {row['method']} for {', '.join(row['languages'])} with other settings",
+            "the same for all seeds",
+            "Give another file, or remove those lines.",
+        )
 
 # %% ../../nbs/07_evaluation/85_methods.ipynb #92ec2500
 def _shares(line: dict) -> str:
@@ -245,11 +248,3 @@ def methods_table(
         bound = dict(method=ENGLISH, trained_for="", language=first["language"], field=name, seeds=1, share=100.0)
         table.append(bound | dict(mean_recall=100 * first["english_mean_recall"], pictures=first["pictures"]))
     return pd.DataFrame(table)
-
-# %% ../../nbs/07_evaluation/85_methods.ipynb #7f62436c
-def wide_table(
-    table: pd.DataFrame,  # from `methods_table`
-    figure: str = "share",  # a column
-) -> pd.DataFrame:  # index (method, trained_for), a column per field
-    "One figure of every method on every field"
-    return table.pivot_table(figure, ["method", "trained_for"], "field", sort=False)

@@ -68,8 +68,12 @@ class PaperTable:
     ) -> PaperRow:
         "One row"
         found = [row for row in self.rows if name == row.name] or [row for row in self.rows if name == row.label]
-        names = [row.name for row in self.rows]
-        expect(len(found) == 1, f"the row {name!r} of {self.title}", f"one of {names}", "Give label and setting.")
+        expect(
+            len(found) == 1,
+            f"the row {name!r} of {self.title}",
+            f"one of {[row.name for row in self.rows]}",
+            "Give label and setting.",
+        )
         return found[0]
 
     def columns_for(
@@ -107,8 +111,7 @@ def paper_tables(
         columns = tuple(settings(PaperColumn, column) for column in table["columns"])
         names = [column.name for column in columns]
         rows = tuple(PaperRow(r["label"], r["setting"], dict(zip(names, r["values"]))) for r in table["rows"])
-        facts = (table[name] for name in ("caption", "metric", "note"))
-        tables[number] = PaperTable(paper, number, *facts, columns, rows)
+        tables[number] = PaperTable(paper, number, table["caption"], table["metric"], table["note"], columns, rows)
     return tables
 
 # %% ../../nbs/07_evaluation/78_papers.ipynb #d58c23c8

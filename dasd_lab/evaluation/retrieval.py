@@ -9,7 +9,7 @@ __all__ = ['Reading', 'CUTOFFS', 'DIRECTIONS', 'METRICS', 'gallery_slices', 'sli
 
 # %% ../../nbs/07_evaluation/10_retrieval.ipynb #5a8274f3
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -19,7 +19,6 @@ from torch import Tensor
 from ..base.contracts import Caption, LabError, RetrievalMethod, evaluating
 from ..base.foundation import Origin, expect
 from ..corpora.leaks import refuse_shared_pictures
-from ..corpora.visuals import Visuals
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,16 +27,13 @@ if TYPE_CHECKING:
 def gallery_slices(
     n: int,  # images in the gallery
     slice_size: int,  # maximum number of images in one slice
-) -> Iterator[slice]:
+) -> list[slice]:
     "Slices of nearly equal width that cover `n` images, none wider than `slice_size`"
     expect(
         slice_size >= 1, f"slice_size={slice_size}", "at least 1", "Give the number of images per slice, such as 1024."
     )
-    if n == 0:
-        return iter(())
     n_slices = math.ceil(n / slice_size)
-    edges = [i * n // n_slices for i in range(n_slices + 1)]
-    return (slice(start, stop) for start, stop in zip(edges, edges[1:]))
+    return [slice(i * n // n_slices, (i + 1) * n // n_slices) for i in range(n_slices)]
 
 # %% ../../nbs/07_evaluation/10_retrieval.ipynb #62c7cbc5
 def slice_scores(
@@ -56,10 +52,9 @@ def slice_scores(
         f"{expected}: one row per caption, one column per image",
         "Check the method's `score`.",
     )
-    n_nan = int(scores.isnan().sum())
     expect(
-        not n_nan,
-        f"{n_nan} scores that are NaN",
+        not scores.isnan().any(),
+        "scores that are NaN",
         "finite scores",
         "Look for NaN in the features: training may have diverged.",
     )
@@ -134,7 +129,7 @@ def rank(
     )
     n_visuals = len(visuals["features"])
     positives = _checked_positives(positives, len(text_features), n_visuals).to(text_features.device)
-    parts = list(gallery_slices(n_visuals, slice_size))
+    parts = gallery_slices(n_visuals, slice_size)
     correct_score = text_features.new_empty(len(text_features), dtype=torch.float64)
     image_to_text = []
     for part in parts:
@@ -167,15 +162,13 @@ def retrieval_figures(
     ranks: Ranks,  # from `rank`
 ) -> dict[str, float]:
     "Metrics of one set of ranks: six recalls, their mean and their sum in %, median and mean rank"
-    figures = {}
-    for direction in DIRECTIONS:
-        for k in CUTOFFS:
-            figures[f"{direction}_R@{k}"] = float((getattr(ranks, direction) < k).double().mean())
+    of_direction = {direction: getattr(ranks, direction) for direction in DIRECTIONS}
+    figures = {f"{d}_R@{k}": float((of_direction[d] < k).double().mean()) for d in DIRECTIONS for k in CUTOFFS}
     recalls = list(figures.values())
     figures["mean_recall"] = sum(recalls) / 6
     figures["sum_recall"] = 100 * sum(recalls)
     for direction in DIRECTIONS:
-        from_one = getattr(ranks, direction).double() + 1
+        from_one = of_direction[direction].double() + 1
         figures[f"{direction}_median_rank"] = float(from_one.quantile(0.5))
         figures[f"{direction}_mean_rank"] = float(from_one.mean())
     return figures
@@ -203,8 +196,7 @@ def markdown_table(
     "Rows as a Markdown table with short column names"
     short = [m.replace("text_to_image", "T→I").replace("image_to_text", "I→T").replace("_", " ") for m in metrics]
     lines = [["language", *short], ["---"] + ["---:"] * len(metrics)]
-    for name, row in rows.items():
-        lines.append([name] + [shown_value(m, row[m]) for m in metrics])
+    lines += [[name, *(shown_value(m, row[m]) for m in metrics)] for name, row in rows.items()]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 # %% ../../nbs/07_evaluation/10_retrieval.ipynb #62221581
@@ -232,9 +224,7 @@ class Results:
     @property
     def all_rows(self) -> dict[str, dict[str, float]]:
         "The rows, and the mean if there are target languages"
-        if not self.targets:
-            return dict(self.rows)
-        return self.rows | {"mean": self.mean}
+        return self.rows | ({"mean": self.mean} if self.targets else {})
 
     def to_frame(self) -> "pd.DataFrame":
         "Rows as numbers, the last one the mean"
@@ -276,9 +266,7 @@ def split_columns(
     known: Mapping[str, Tensor] | None = None,  # columns of these images from the same backbone
 ) -> dict[str, Tensor]:  # see `RetrievalMethod.visual_columns`
     "Columns that a method reads of the images of a split"
-    descriptions = None
-    if "description_ids" in method.read_columns:
-        descriptions = corpus.descriptions(split)
+    descriptions = corpus.descriptions(split) if "description_ids" in method.read_columns else None
     return method.visual_columns(corpus.visuals(split), descriptions, known)
 
 # %% ../../nbs/07_evaluation/10_retrieval.ipynb #37cf8fec
@@ -311,13 +299,12 @@ def _checked_features(features: Tensor, n_visuals: int, split: str) -> None:
 def _split_captions(corpus, split: str, language: str, origin: str | None) -> list[Caption]:
     "Captions of a split in one language; an error if there are none"
     captions = corpus.captions(split, language, origin)
-    if not captions:
-        kind = f"{origin} captions" if origin else "captions"
-        raise LabError(
-            f"no {kind} in {language!r} for {split!r}",
-            f"some; the corpus has {list(corpus.languages)}",
-            "Leave the language out or choose another origin.",
-        )
+    expect(
+        captions,
+        f"no {f'{origin} captions' if origin else 'captions'} in {language!r} for {split!r}",
+        f"some; the corpus has {list(corpus.languages)}",
+        "Leave the language out or choose another origin.",
+    )
     return captions
 
 # %% ../../nbs/07_evaluation/10_retrieval.ipynb #5a1bec08
@@ -329,13 +316,6 @@ def available_origin(
     "Origin of the captions that a language is evaluated on: human if there are any, else translations"
     origins = {caption.origin for caption in corpus.all_captions(split, language)}
     return next((origin for origin in get_args(Origin) if origin in origins), "human")
-
-# %% ../../nbs/07_evaluation/10_retrieval.ipynb #9779629b
-def _origins(corpus, split: str, languages: Sequence[str], origin: str | None) -> dict[str, str | None]:
-    "Origin of the captions that each language is evaluated on"
-    if origin == "available":
-        return {language: available_origin(corpus, split, language) for language in languages}
-    return dict.fromkeys(languages, origin)
 
 # %% ../../nbs/07_evaluation/10_retrieval.ipynb #df6a9386
 def common_languages(
@@ -356,13 +336,6 @@ def common_languages(
     if split:
         return [language for language in languages if corpus.all_captions(split, language)] or languages
     return languages
-
-# %% ../../nbs/07_evaluation/10_retrieval.ipynb #4e03231b
-def _untrained_visuals(method: RetrievalMethod, corpus, split: str) -> Visuals:
-    "Images of a split; an error if the method was trained on some of them as part of another corpus"
-    for trained in method.seen_corpora:
-        refuse_shared_pictures(trained, corpus, split)
-    return corpus.visuals(split)
 
 # %% ../../nbs/07_evaluation/10_retrieval.ipynb #44244b62
 def _mean_over_folds(corpus, split: str, image_features, evaluated: Callable[[str], Results]) -> Results:
@@ -387,11 +360,6 @@ def _mean_over_folds(corpus, split: str, image_features, evaluated: Callable[[st
     )
     return Results(rows, first.targets, about)
 
-# %% ../../nbs/07_evaluation/10_retrieval.ipynb #5f1d98a0
-def _own_descriptions(method: RetrievalMethod) -> dict:
-    "The describer of a method, in place of a corpus's descriptions"
-    return dict(captioner=method.describer.name) if method.describer else {}
-
 # %% ../../nbs/07_evaluation/10_retrieval.ipynb #74a49179
 @torch.no_grad()
 def evaluate(
@@ -399,8 +367,7 @@ def evaluate(
     corpus,  # has `captions(split, language, origin)` and `visuals(split)`
     split: str = "test",  # of the corpus
     languages: Sequence[str] | None = None,  # ISO 639; None: target languages of the method that the corpus has
-    # of the captions; None: all; available: of each language see `available_origin`
-    origin: str | None = "human",
+    origin: str | None = "human",  # of the captions; None: all; available: of each language see `available_origin`
     image_features: Tensor | Mapping[str, Tensor] | None = None,  # [N, E], or `visual_columns`; None: computed
     slice_size: int = 1024,  # maximum number of images scored at once
     reading: Reading = "captions",  # convention for image→text with several captions per image
@@ -413,13 +380,15 @@ def evaluate(
         return _mean_over_folds(
             corpus, split, image_features, lambda fold: evaluate(method, corpus, fold, languages, **options)
         )
-    visuals = _untrained_visuals(method, corpus, split)
+    for trained in method.seen_corpora:
+        refuse_shared_pictures(trained, corpus, split)
+    visuals = corpus.visuals(split)
     if languages is None:
         languages = common_languages(method, corpus, source_language, split if origin == "available" else "")
-    origins = _origins(corpus, split, languages, origin)
-    rows = {}
+    origins = dict.fromkeys(languages, origin)
+    if origin == "available":
+        origins = {language: available_origin(corpus, split, language) for language in languages}
     ranks = {}
-    n_captions = {}
     with evaluating(method):
         columns = split_columns(method, corpus, split, image_columns(image_features))
         _checked_features(columns["image_features"], len(visuals), split)
@@ -429,8 +398,6 @@ def evaluate(
             text = method.encode_captions([c.text for c in captions], language)
             positives = caption_positives(captions, visuals.ids)
             ranks[language] = rank(method.score, text, encoded, positives, slice_size, reading)
-            rows[language] = retrieval_figures(ranks[language])
-            n_captions[language] = len(captions)
     about = dict(
         method=method.name,
         corpus=corpus.name,
@@ -438,9 +405,10 @@ def evaluate(
         origin=origins if len(set(origins.values())) > 1 else next(iter(origins.values()), origin),
         reading=reading,
         n_visuals=len(visuals),
-        n_captions=n_captions,
+        n_captions={language: len(of_language.text_to_image) for language, of_language in ranks.items()},
     )
     if "description_ids" in method.read_columns:
-        about["descriptions"] = corpus.captioner(split) or _own_descriptions(method)
-    targets = tuple(language for language in languages if language != source_language)
-    return Results(rows, targets, about, ranks)
+        own = dict(captioner=method.describer.name) if method.describer else {}
+        about["descriptions"] = corpus.captioner(split) or own
+    rows = {language: retrieval_figures(of_language) for language, of_language in ranks.items()}
+    return Results(rows, tuple(language for language in languages if language != source_language), about, ranks)

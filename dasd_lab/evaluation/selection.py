@@ -7,7 +7,9 @@ __all__ = ['figures_on']
 
 # %% ../../nbs/07_evaluation/65_selection.ipynb #a7e5ebe4
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
+
+import pandas as pd
 
 from ..base.contracts import RetrievalMethod
 from ..base.foundation import expect
@@ -28,24 +30,17 @@ def figures_on(
         "Name another split.",
     )
 
-    @cache
-    def evaluated_languages() -> list[str]:
-        found = [language for language in languages if corpus.all_captions(split, language)]
+    columns = cache(partial(split_columns, corpus=corpus, split=split))  # of each method
+
+    def figures(method: RetrievalMethod) -> dict[str, float]:
+        evaluated = [language for language in languages if corpus.all_captions(split, language)]
         expect(
-            found,
+            evaluated,
             f"{corpus.name} without captions of {split} in {', '.join(languages)}",
             "captions to select weights by",
             "Train without a selection, or name another split.",
         )
-        return found
-
-    @cache
-    def image_features(method: RetrievalMethod) -> dict:
-        return split_columns(method, corpus, split)
-
-    def figures(method: RetrievalMethod) -> dict[str, float]:
-        rows = evaluate(method, corpus, split, evaluated_languages(), "available", image_features(method)).rows
-        first = next(iter(rows.values()))
-        return {name: sum(row[name] for row in rows.values()) / len(rows) for name in first}
+        rows = evaluate(method, corpus, split, evaluated, "available", columns(method)).rows
+        return pd.DataFrame(rows).mean(axis=1).to_dict()
 
     return figures

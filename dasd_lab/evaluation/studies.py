@@ -42,9 +42,8 @@ def read_runs(
         return []
     with opening(path, _FILE, _ANOTHER):
         text = Path(path).read_text(encoding="utf-8")
-    complete = text[: text.rfind("\n") + 1]
-    lines = enumerate(complete.splitlines(), 1)
-    rows = [json_line(line, f"{path}, line {i}", _FILE, _ANOTHER) for i, line in lines]
+    complete = text[: text.rfind("\n") + 1].splitlines()
+    rows = [json_line(line, f"{path}, line {i}", _FILE, _ANOTHER) for i, line in enumerate(complete, 1)]
     return checked(list[dict], rows, str(path))
 
 # %% ../../nbs/07_evaluation/79_studies.ipynb #a53d6860
@@ -60,8 +59,12 @@ def run_study(
     shared = json.loads(json.dumps(dict(shared or {})))
     lines = read_runs(out)
     different = dict.fromkeys(name for line in lines for name in shared if line.get(name) != shared[name])
-    given = f"{out} holds runs with another {', '.join(different)}"
-    expect(not different, given, "the same for all lines", "Give another file.")
+    expect(
+        not different,
+        f"{out} holds runs with another {', '.join(different)}",
+        "the same for all lines",
+        "Give another file.",
+    )
     for n, job in enumerate(jobs, 1):
         if any(all(line.get(name) == value for name, value in job.items()) for line in lines):
             continue
@@ -121,8 +124,7 @@ def data(
     key = tuple(languages), tuple(sorted(reads))
     if key not in self.training:
         self.settings(reads)
-        options = self.features, encoding_bar, reads
-        self.training[key] = training_data(self.corpus, languages, self.backbone, *options)
+        self.training[key] = training_data(self.corpus, languages, self.backbone, self.features, encoding_bar, reads)
     return self.training[key]
 
 # %% ../../nbs/07_evaluation/79_studies.ipynb #495cc5af

@@ -119,11 +119,8 @@ def _values(
 ) -> list[TableRow]:
     "A row for each value of one setting"
     own, *others = values
-    rows = [TableRow(name.format(own), paper=paper.format(own))]
-    for value in others:
-        if value != own:
-            rows.append(TableRow(name.format(value), {setting: value}, paper.format(value)))
-    return rows
+    changes = {own: {}} | {value: {setting: value} for value in others if value != own}
+    return [TableRow(name.format(value), change, paper.format(value)) for value, change in changes.items()]
 
 # %% ../../nbs/07_evaluation/80_tables.ipynb #8cc96bbb
 def _bottlenecks(preset: dict, backbone: Backbone) -> list[TableRow]:
@@ -245,19 +242,18 @@ def _unslotted(
 def _on_dasd_text(preset: dict) -> dict:
     "DASD's text side instead of a trained multilingual encoder"
     other = load_preset("leccr.pictograms_dasd")
-    trains = other["stages"][0]["trains"]
-    text = {"config.text": other["config"]["text"], "config.description_encoder": "frozen"}
-    return text | {"stages.0.trains": trains}
+    return {
+        "config.text": other["config"]["text"],
+        "config.description_encoder": "frozen",
+        "stages.0.trains": other["stages"][0]["trains"],
+    }
 
 # %% ../../nbs/07_evaluation/80_tables.ipynb #71455f68
 def _numbers_of_slots(preset: dict, backbone: Backbone) -> list[TableRow]:
     "The full method, and other numbers of slots; the paper prints no figures"
-    own = preset["config"]["slots"]["n"]
-    rows = [TableRow("LECCR")]
-    for n in (1, 2, 4, 8):
-        if n != own:
-            rows.append(TableRow(f"{n} slots" if n > 1 else "one slot", {"config.slots.n": n}))
-    return rows
+    others = [n for n in (1, 2, 4, 8) if n != preset["config"]["slots"]["n"]]
+    names = {n: f"{n} slots" if n > 1 else "one slot" for n in others}
+    return [TableRow("LECCR"), *(TableRow(name, {"config.slots.n": n}) for n, name in names.items())]
 
 # %% ../../nbs/07_evaluation/80_tables.ipynb #3e1df200
 _NEITHER_SLOTS = dict(slots_differ=None, slots_visual=None)
@@ -352,8 +348,8 @@ def _masking_weights(preset: dict, backbone: Backbone) -> list[TableRow]:
     own = next(t["weight"] for t in preset["stages"][-1]["terms"] if t["loss"] == "masked_language")
     rows = [TableRow(f"weight {own:g}")]
     for factor in (0.01, 0.1, 10, 100):
-        changes = terms(dict(masked_language=dict(weight=own * factor)), preset)
-        rows.append(TableRow(f"weight {own * factor:g}", changes))
+        weight = own * factor
+        rows.append(TableRow(f"weight {weight:g}", terms(dict(masked_language=dict(weight=weight)), preset)))
     return rows
 
 # %% ../../nbs/07_evaluation/80_tables.ipynb #6d582306
@@ -374,9 +370,8 @@ def _on_translated(*rows: TableRow) -> tuple[TableRow, ...]:
     "Rows, each evaluated on captions of people and on machine translations"
     every = []
     for row in rows:
-        every.append(replace(row, paper=f"{row.paper}, human"))
         translated = dict(name=f"{row.name}, on translations", paper=f"{row.paper}, translated from English")
-        every.append(replace(row, **translated, origin="mt"))
+        every += [replace(row, paper=f"{row.paper}, human"), replace(row, **translated, origin="mt")]
     return tuple(every)
 
 # %% ../../nbs/07_evaluation/80_tables.ipynb #cf998382
@@ -495,8 +490,7 @@ class TableRuns:
 
     def _differs(self, row: TableRow) -> bool:
         "Is a row not the preset itself?"
-        otherwise = row.skip or row.origin != "human" or row.as_large
-        return bool(otherwise) or vary(self.preset, row.changes) != self.preset
+        return bool(row.skip) or row.origin != "human" or row.as_large or vary(self.preset, row.changes) != self.preset
 
     def method(self, row: TableRow, seed: int) -> tuple[RetrievalMethod, float]:  # with its CPU time in seconds
         "A trained variant; rows with the same settings share it"

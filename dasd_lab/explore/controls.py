@@ -110,8 +110,15 @@ def choose(
     css_class: str = "",  # additional CSS classes
 ) -> w.Dropdown:
     "A dropdown"
-    style = dict(style=dict(description_width="initial"), layout=w.Layout(width="auto"))
-    return add_classes(w.Dropdown(description=label, options=list(options), **style), css_class)
+    return add_classes(
+        w.Dropdown(
+            description=label,
+            options=list(options),
+            style=dict(description_width="initial"),
+            layout=w.Layout(width="auto"),
+        ),
+        css_class,
+    )
 
 # %% ../../nbs/09_explore/0_shared/30_controls.ipynb #53af8604
 def number(
@@ -462,12 +469,20 @@ class WorldSwitch(w.VBox):
         add_classes(self.folder, "dl-world-folder").layout.width = "260px"
         self.opening = Task("", self._opened, show, self._fail)
         on_change(self.worlds, lambda: self.worlds.value == self.current or self.opening.run())
-        open_folder = button("Open", self.open_folder, "Show the photographs of this folder", css_class="dl-world-open")
-        own = Fold("Other photographs", self.folder, open_folder)
+        own = Fold(
+            "Other photographs",
+            self.folder,
+            button("Open", self.open_folder, "Show the photographs of this folder", css_class="dl-world-open"),
+        )
         about = html.escape(f"{len(workbench.ids):,} images: {workbench.title}")
         shown = [own] if self.current == "photographs" else []
-        line = row(self.worlds, prose(f'<span class="dl-soft">{about}</span>', "dl-world-about"), *shown)
-        super().__init__([line, own.content, self.opening])
+        super().__init__(
+            [
+                row(self.worlds, prose(f'<span class="dl-soft">{about}</span>', "dl-world-about"), *shown),
+                own.content,
+                self.opening,
+            ]
+        )
         add_classes(self, "dl-worlds")
 
     def _opened(self, report: Callable[[float, str], None]) -> Workbench:

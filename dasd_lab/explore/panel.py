@@ -64,12 +64,17 @@ class Panel(w.VBox):
         self.static: list[w.Widget] = []  # texts and grids of `snapshot`
         self._parts: list[Callable[[], None]] = []  # each draws a part if its traits have changed
         self._drawing = threading.local()  # `on` while parts are drawn in a thread
-        message = self.text("dl-message-host", _message_html, "message", "busy")
         lead = f'<div class="dl-note">{self.lead}</div>' if self.lead else ""
-        head = w.HTML(f"<style>{CSS}</style><h2>{html.escape(self.title)}</h2>{lead}")
         worlds = self.workbench.world is not None and len(open_worlds()) > 1
         switch = [WorldSwitch(self.workbench, self.show_workbench, self.fail)] if worlds else []
-        super().__init__([head, *switch, message, *self.sections()])
+        super().__init__(
+            [
+                w.HTML(f"<style>{CSS}</style><h2>{html.escape(self.title)}</h2>{lead}"),
+                *switch,
+                self.text("dl-message-host", _message_html, "message", "busy"),
+                *self.sections(),
+            ]
+        )
         add_classes(self, f"dl {self.css_class}")
         self.start(*first)
         self.state.observe(lambda _: self.refresh())

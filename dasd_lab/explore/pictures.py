@@ -60,8 +60,12 @@ def gallery_pictures(
 ) -> Pictures:
     "The images of a gallery on disk; those without an embedding of the method are embedded first"
     with closing(StoredGallery(folder, method, run=run)) as stored:
-        step = "Run: dasd-lab gallery import FOLDER --gallery GALLERY."
-        expect(len(stored), f"{folder}, an empty gallery", "some images", step)
+        expect(
+            len(stored),
+            f"{folder}, an empty gallery",
+            "some images",
+            "Run: dasd-lab gallery import FOLDER --gallery GALLERY.",
+        )
         if stored.embedding not in stored.embeddings:
             stored.embed(progress=image_bar)
         rows = _stored_rows(stored, most)
@@ -70,8 +74,13 @@ def gallery_pictures(
     sources = dict(zip(files.index, map(Path, files.source)))
     gallery = Gallery(method)
     if method.visual_side is method.backbone:  # the vectors are image features, which other methods can use too
-        columns = dict(image_features=torch.from_numpy(np.stack(rows.vector)).float())
-        gallery.extend(rows.index.tolist(), columns, thumbnails, [], rows.description.tolist())
+        gallery.extend(
+            rows.index.tolist(),
+            dict(image_features=torch.from_numpy(np.stack(rows.vector)).float()),
+            thumbnails,
+            [],
+            rows.description.tolist(),
+        )
     else:
         gallery.add(list(sources.values()), list(sources), descriptions=files.description.tolist(), skip_bad=True)
     return Pictures(gallery, title or str(folder), sources)
@@ -94,8 +103,7 @@ def folder_pictures(
     with closing(StoredGallery(stored_in, method, run=run)) as stored:
         report = import_folder(stored, folder, remove_gone=True, progress=image_bar)
         failed = f"; {len(report.failed)} files cannot be read" if report.failed else ""
-        given = f"{folder} without images{failed}"
-        expect(len(stored), given, "a folder of photographs", "Choose another folder.")
+        expect(len(stored), f"{folder} without images{failed}", "a folder of photographs", "Choose another folder.")
     return gallery_pictures(stored_in, method, run, str(folder))
 
 # %% ../../nbs/09_explore/0_shared/05_pictures.ipynb #03df1297
@@ -109,8 +117,7 @@ def corpus_pictures(
     "The images of a split, or the first of them"
     visuals = corpus.visuals(split)
     ids = visuals.ids[:n]
-    key = f"{embedding_name(method)} {corpus.pictures_stamp(split)} {ids}"
-    stored_in = _stored_in(f"{corpus.name} {split}", key)
+    stored_in = _stored_in(f"{corpus.name} {split}", f"{embedding_name(method)} {corpus.pictures_stamp(split)} {ids}")
     complete = stored_in / "complete"
     if not complete.is_file():
         sources = visuals if n is None else [visuals[i] for i in range(len(ids))]

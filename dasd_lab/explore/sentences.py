@@ -24,13 +24,20 @@ def _grouped_line(number: int, line: str, separator: str | None) -> tuple[int, s
     *groups, sentence = re.split(separator, line, maxsplit=1) if separator else [line]
     sentence = sentence.strip()
     where = f"line {number}"
-    is_sentence = any(character.isalpha() for character in sentence)
-    given = f"{where}: {line.strip()[:60]!r}"
-    expect(is_sentence, given, "a sentence, or a group and a sentence", "Write a sentence, or remove the line.")
+    expect(
+        any(character.isalpha() for character in sentence),
+        f"{where}: {line.strip()[:60]!r}",
+        "a sentence, or a group and a sentence",
+        "Write a sentence, or remove the line.",
+    )
     n_columns = line.count("\t") + 1
     expect("\t" not in sentence, f"{where}: {n_columns} columns", "group, tab, sentence", "Remove the other columns.")
-    length = f"{where}: a sentence of {len(sentence):,} characters"
-    expect(len(sentence) <= LONGEST, length, f"at most {LONGEST:,}", "Write one sentence a line.")
+    expect(
+        len(sentence) <= LONGEST,
+        f"{where}: a sentence of {len(sentence):,} characters",
+        f"at most {LONGEST:,}",
+        "Write one sentence a line.",
+    )
     return number, clean_text(groups[0]) if groups and groups[0].strip() else "", clean_text(sentence)
 
 # %% ../../nbs/09_explore/0_shared/45_sentences.ipynb #7182de33
@@ -64,9 +71,12 @@ def read_sentences(
     captions = []
     for number, group, sentence in grouped_lines(text):
         code = language or _language_of(sentence, languages, source)
-        wanted = f"a sentence in {language or ', '.join(languages)}"
-        step = "Remove the line, or choose another language of the sentences."
-        expect(code and written_as(sentence, code), f"line {number}: {sentence[:60]!r}", wanted, step)
+        expect(
+            code and written_as(sentence, code),
+            f"line {number}: {sentence[:60]!r}",
+            f"a sentence in {language or ', '.join(languages)}",
+            "Remove the line, or choose another language of the sentences.",
+        )
         captions.append(Caption(sentence, code, f"line {number}", style=group))
     return tuple(captions)
 
@@ -79,6 +89,5 @@ def example_text(
     sample = expression_groups(language)
     lines = []
     for group, name in GROUPS.items():
-        sentences = [text for text, g in zip(sample.sentences, sample.groups) if g == group]
-        lines += [f"{name}\t{text}" for text in sentences[:per_group]]
+        lines += [f"{name}\t{text}" for text in sample.text[sample.group == group][:per_group]]
     return "\n".join(lines)

@@ -204,8 +204,9 @@ def legend_below(
     below: int = 46,  # pixels between the axes and the legend
 ) -> go.Figure:
     "Move the legend to the bottom left of a figure"
-    legend = dict(orientation="h", yref="container", y=0, yanchor="bottom", x=0, xanchor="left")
-    return fig.update_layout(legend=legend, margin_b=below + 34)
+    return fig.update_layout(
+        legend=dict(orientation="h", yref="container", y=0, yanchor="bottom", x=0, xanchor="left"), margin_b=below + 34
+    )
 
 # %% ../../nbs/09_explore/0_shared/20_theme.ipynb #4b4d13cf
 def picture_address(

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['OPTIONAL_COLUMNS', 'NO_IMAGE', 'PHOTOGRAPH_QUERIES', 'WORLDS', 'SHIPPED', 'TRANSLATED', 'CAPTION_CORPORA', 'N_SCENES',
-           'Model', 'Workbench', 'World', 'lexicon_model', 'world_models', 'world_workbench', 'open_worlds',
-           'default_workbench', 'has_photographs', 'first_world', 'first_workbench', 'State', 'shows_messages']
+           'Model', 'Workbench', 'World', 'world_models', 'world_workbench', 'open_worlds', 'default_workbench',
+           'has_photographs', 'first_world', 'first_workbench', 'State', 'shows_messages']
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #5d9d67f7
 import io
@@ -24,7 +24,7 @@ from fastcore.basics import patch
 from PIL import Image
 from traitlets import HasTraits, List, Unicode, dlink
 
-from ..backbone.towers import Backbone, fingerprint, load_backbone
+from ..backbone.towers import fingerprint, load_backbone
 from ..base.contracts import Caption, LabError, RetrievalMethod, expect
 from ..base.foundation import WORLD_VARIABLE, progress_bar
 from ..corpora.catalog import Corpus, built_in, load_corpus
@@ -35,8 +35,7 @@ from ..runs.loading import load_run
 from ..runs.shipped import shipped_run, shipped_runs
 from ..search.gallery.in_memory import Gallery, Hits
 from ..search.gallery.inputs import Thumbnails, data_address, open_picture, open_visual
-from ..search.gallery.views import completed, corpus_gallery, rank_of, view
-from ..search.queries import supported_languages
+from ..search.gallery.views import completed, corpus_gallery, view
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #152d8844
 @dataclass
@@ -70,20 +69,10 @@ class Model:
         "The k best images for a query"
         return self.among(among).search(text, language, k)
 
-    def rank_of(
-        self,
-        text: str,  # query
-        id: str,  # image id
-        language: str | None = None,  # ISO 639; None: detect
-        among: Iterable[str] | None = None,  # image ids to search; None: all images
-    ) -> int:  # 1 is best; ties count against the image
-        "Rank of one image for a query"
-        return rank_of(self.among(among), text, id, language)
-
     @property
     def languages(self) -> tuple[str, ...]:
         "Languages that the method reads"
-        return supported_languages(self.method)
+        return self.method.readable
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #d3dcdd2a
 # columns that a gallery can lack and that a method on the same backbone computes itself
@@ -116,8 +105,12 @@ class Workbench(HasTraits):
         super().__init__()
         named = models if isinstance(models, Mapping) else {models.name: models}
         expect(named, "a workbench without a model", "at least one", "Load one: load_run(shipped_run()).")
-        step = "Give corpus=load_corpus('pictograms') or gallery=Gallery(method).add(folder)."
-        expect(corpus or gallery is not None, "neither a corpus nor a gallery", "a source of images", step)
+        expect(
+            corpus or gallery is not None,
+            "neither a corpus nor a gallery",
+            "a source of images",
+            "Give corpus=load_corpus('pictograms') or gallery=Gallery(method).add(folder).",
+        )
         self.corpus = corpus
         if splits is None:
             splits = ("test",) if gallery is None else ()
@@ -264,10 +257,15 @@ def example_captions(
     self: Workbench,
     languages: Sequence[str],  # ISO 639
 ) -> dict[str, list[Caption]]:  # language → captions; empty if images have captions
-    "Example queries as captions without an image, for images without captions"
+    "Example queries as captions, for images without captions; translations share the id of an image that is not there"
     if self.world is None or any(self._captions_of.values()):
         return {}
-    return self.world.captions_in(languages)
+    queries = self.world.queries
+    return {
+        language: [Caption(text, language, f"query-{i:02}") for i, text in enumerate(queries[language], 1)]
+        for language in languages
+        if language in queries
+    }
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #543decb1
 @patch(as_prop=True)
@@ -310,8 +308,9 @@ def model(
 ) -> Model:
     "A model by name"
     name = next(iter(self.models)) if name is None else name
-    known = f"one of {list(self.models)}"
-    expect(name in self.models, f"a model {name!r}", known, "Add it: workbench.add(name, method).")
+    expect(
+        name in self.models, f"a model {name!r}", f"one of {list(self.models)}", "Add it: workbench.add(name, method)."
+    )
     return self.models[name]
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #97202dfb
@@ -415,8 +414,12 @@ def sample(
     languages = list(languages or self.main.method.languages)
     found = {code: [c for id in self.ids for c in self.captions(id, code, origin)] for code in languages}
     pools = {code: pool for code, pool in found.items() if pool} or self.example_captions(languages)
-    given = f"no captions of origin {origin or 'any'!r} in {', '.join(languages)}"
-    expect(pools, given, "images with captions", "Give a corpus, or add captions to the gallery.")
+    expect(
+        pools,
+        f"no captions of origin {origin or 'any'!r} in {', '.join(languages)}",
+        "images with captions",
+        "Give a corpus, or add captions to the gallery.",
+    )
     rng = np.random.default_rng(seed)
     drawn = []
     for k, pool in enumerate(pools.values()):
@@ -508,6 +511,10 @@ PHOTOGRAPH_QUERIES = dict(
         "pták na stromě",
         "dva hráči bojují o míč",
     ),
+)
+
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #41717e15
+PHOTOGRAPH_QUERIES |= dict(
     zh=(
         "两只狗在雪地里奔跑",
         "一个孩子在荡秋千",
@@ -579,17 +586,6 @@ class World:
     slots_preset: str  # that trains a model with slots
     queries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # language → further queries
 
-    def captions_in(
-        self,
-        languages: Sequence[str],  # ISO 639
-    ) -> dict[str, list[Caption]]:  # language → captions; without languages that have none
-        "The queries as captions; translations of a query share the id of an image that does not exist"
-        return {
-            language: [Caption(text, language, f"query-{i:02}") for i, text in enumerate(self.queries[language], 1)]
-            for language in languages
-            if language in self.queries
-        }
-
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #4fef92b0
 WORLDS = dict(
     photographs=World(
@@ -656,14 +652,6 @@ TRANSLATED = "English, translated query"
 CAPTION_CORPORA = "flickr8k", "stamps"  # photographs with captions, where they are on this machine
 N_SCENES = 200  # of the built-in scenes, shown if there are no photographs
 
-
-def lexicon_model(
-    backbone: Backbone,  # with English as source language
-) -> TranslatedQueries:
-    "The frozen English tower behind the built-in word-by-word translation"
-    gloss = built_in("translator")()
-    return TranslatedQueries(backbone, gloss.sources, lambda text, language: gloss.gloss(text, language).english)
-
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #79f85c23
 @cache
 def world_models(
@@ -681,12 +669,20 @@ def world_models(
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #8e62cbe3
 def _scenes_workbench() -> Workbench:
-    "The models for pictograms over the test and validation images of the built-in corpus"
-    corpus = load_corpus("pictograms")
-    splits = "test", "validation"
-    world = dict(world=WORLDS["pictograms"], title="built-in scenes")
-    workbench = Workbench(world_models("pictograms"), corpus, splits, **world)
-    workbench.add(TRANSLATED, lexicon_model(workbench.main.method.backbone))
+    "The models for pictograms, and English behind the word-by-word translation, over test and validation images"
+    workbench = Workbench(
+        world_models("pictograms"),
+        load_corpus("pictograms"),
+        ("test", "validation"),
+        world=WORLDS["pictograms"],
+        title="built-in scenes",
+    )
+    gloss = built_in("translator")()
+    backbone = workbench.main.method.backbone
+    workbench.add(
+        TRANSLATED,
+        TranslatedQueries(backbone, gloss.sources, lambda text, language: gloss.gloss(text, language).english),
+    )
     return workbench
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #6278e214
@@ -721,14 +717,17 @@ def _own_photographs(folder: Path, models: Mapping) -> Workbench:
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #877c5c6e
 def _scenes_as_photographs(models: Mapping) -> Workbench:
     "The models for photographs over some of the built-in scenes, with their captions"
-    method = next(iter(models.values()))[0]
     corpus = load_corpus("pictograms")
-    pictures = corpus_pictures(corpus, "test", method, "photographs", N_SCENES)
+    pictures = corpus_pictures(corpus, "test", next(iter(models.values()))[0], "photographs", N_SCENES)
     ids = set(pictures.gallery.ids)
     for language in (language for language in PHOTOGRAPH_QUERIES if language in corpus.languages):
         pictures.gallery.captions += [c for c in corpus.captions("test", language, "human") if c.visual_id in ids]
-    title = "built-in scenes, as there are no photographs yet"
-    return Workbench(models, gallery=pictures.gallery, world=WORLDS["photographs"], title=title)
+    return Workbench(
+        models,
+        gallery=pictures.gallery,
+        world=WORLDS["photographs"],
+        title="built-in scenes, as there are no photographs yet",
+    )
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #4cf3332c
 @cache
@@ -737,8 +736,7 @@ def world_workbench(
     pictures: str | Path | None = None,  # for photographs: a folder, or a gallery on disk; None: see `own_pictures`
 ) -> Workbench:
     "The workbench of a world"
-    known = f"one of {open_worlds()}"
-    expect(name in open_worlds(), f"a world {name!r}", known, "Choose one whose model is there.")
+    expect(name in open_worlds(), f"a world {name!r}", f"one of {open_worlds()}", "Choose one whose model is there.")
     if name == "pictograms":
         return _scenes_workbench()
     models = world_models(name)

@@ -242,7 +242,6 @@ def _detection(peaks: _Peaks, group: list[int], nouns: Sequence[str]) -> Detecti
 def detect(
     detector: Detector,  # in evaluation mode
     pixels: Sequence[np.ndarray],  # N images [64, 64, 3] uint8
-    settings: dict = SETTINGS,  # thresholds
 ) -> list[DetectedScene]:  # N
     "Detect the content of images"
     scenes = []
@@ -253,7 +252,7 @@ def detect(
         output = detector(torch.from_numpy(batch))
         places = output.place.argmax(-1).tolist()
         for peaks, place in list(zip(_find_peaks(detector, output), places))[: len(images)]:
-            things = [_detection(peaks, group, detector.nouns) for group in _group(peaks, **settings)]
+            things = [_detection(peaks, group, detector.nouns) for group in _group(peaks, **SETTINGS)]
             things.sort(key=lambda thing: sum(side**2 for _, _, side in thing.instances), reverse=True)
             scenes.append(DetectedScene(PLACES[place], tuple(things)))
     return scenes
@@ -303,8 +302,6 @@ def shipped_detector() -> Path:
 class PictogramCaptioner:
     "Describes images of pictograms from their pixels; anything else is described as pictograms as well"
 
-    kind = "pictogram detector"
-
     def __init__(
         self,
         folder: str | Path | None = None,  # written by `save_detector`; None: `shipped_detector()`
@@ -318,15 +315,14 @@ class PictogramCaptioner:
         )
         self.detector = load_detector(folder)
         self.settings = dict(SETTINGS, form=FORM)
-        self.name = f"{self.kind} {sha256(folder / 'model.safetensors')[:12]}"
+        self.name = f"pictogram detector {sha256(folder / 'model.safetensors')[:12]}"
 
     def detect(
         self,
         batch: Sequence[np.ndarray],  # N visuals, each uint8 [T, H, W, 3]
     ) -> list[DetectedScene]:  # N
         "Detect the content of images, or of the middle frames of clips"
-        thresholds = {name: self.settings[name] for name in SETTINGS}
-        return detect(self.detector, [_input_pixels(frames) for frames in batch], thresholds)
+        return detect(self.detector, [_input_pixels(frames) for frames in batch])
 
     def describe(
         self,

@@ -104,18 +104,8 @@ class Language:
     data: dict  # content of the file
     nouns: dict[str, list[Noun]]  # id → synonyms, most common first
     fixes: list  # (compiled pattern, replacement), applied to finished sentences
-
-    @property
-    def name(self) -> str:
-        return self.data["name"]
-
-    @property
-    def join(self) -> str:
-        return self.data["join"]
-
-    @property
-    def cases(self) -> list[str]:
-        return self.data["cases"]
+    join: str  # between words
+    cases: list[str]  # of nouns, the first by default
 
     def number(self, count: int) -> str:
         return self.data["numbers"][str(count)]
@@ -173,7 +163,7 @@ def load_language(
     for key, synonyms in data["nouns"].items():
         nouns[key] = [_parse_noun(entry, data, f"{code}.yaml, {key}") for entry in synonyms]
     fixes = [(re.compile(pattern), replacement) for pattern, replacement in data.get("fixes") or []]
-    return Language(code, data, nouns, fixes)
+    return Language(code, data, nouns, fixes, data["join"], data["cases"])
 
 # %% ../../nbs/02_pictograms/10_grammar.ipynb #4e68a50c
 def resolve(
@@ -222,12 +212,6 @@ def modifier_form(
         return text[:-1] + resolve(language.data["endings"], features, f"{language.code}: endings")
     return text
 
-# %% ../../nbs/02_pictograms/10_grammar.ipynb #169d1b37
-@lru_cache
-def _phrase_slots(np: str) -> list[str]:
-    "Slots and literal text of a phrase pattern"
-    return re.findall(r"\{\w+\}|[^{]+", np)
-
 # %% ../../nbs/02_pictograms/10_grammar.ipynb #604d21b0
 def _phrase_segment(
     language: Language, thing: Thing, slot: str, features: frozenset, noun: int, modifier: int, case: str
@@ -270,7 +254,7 @@ def noun_phrase(
     case = case or language.cases[0]
     features = features_of(language, thing, language.nouns[thing.noun][noun].gender, case)
     if part in ("", "described"):
-        slots = _phrase_slots(resolve(language.data["np"], features, "np"))
+        slots = re.findall(r"\{\w+\}|[^{]+", resolve(language.data["np"], features, "np"))
         if part:
             described = [slot for slot in slots if slot in ("{modifier}", "{noun}")]
             slots = [described[0], language.join, described[1]]
@@ -322,15 +306,9 @@ class _Sentence:
         self.book = language.data["mt"] if register == "mt" else language.data
         self.modified = "".join(slot for slot, thing in zip("abc", scene.things) if thing.modifier)
 
-    def segments(self) -> list[Segment]:
-        if self.plan.style == PHRASE:
-            return self._fill(self.language.data["phrases"][list(PHRASES)[self.plan.template]])
-        templates = self.book["styles"][self.plan.style][str(len(self.scene.things))]
-        return self._fill(_wording(templates[self.plan.template], self.plan.wordings[0]))
-
 # %% ../../nbs/02_pictograms/10_grammar.ipynb #c805189b
 @patch
-def _fill(self: _Sentence, template: str, kind: str = "literal", key: str = "", part: str = "") -> list[Segment]:
+def fill(self: _Sentence, template: str, kind: str = "literal", key: str = "", part: str = "") -> list[Segment]:
     "Segments of a template; literal text gets `kind` and `key`, noun phrases `part` unless they name one"
     segments = []
     for piece in parse_template(template, self.modified):
@@ -361,7 +339,7 @@ def _place(self: _Sentence) -> Segment:
 def _relation(self: _Sentence, part: str) -> list[Segment]:
     wordings = self.book["relations"][self.scene.relation]
     template = _wording(wordings[self.plan.relation], self.plan.wordings[1])
-    return self._fill(template, "relation", self.scene.relation, part)
+    return self.fill(template, "relation", self.scene.relation, part)
 
 # %% ../../nbs/02_pictograms/10_grammar.ipynb #601c8b06
 @patch
@@ -388,7 +366,11 @@ def segments(
     register: str = "human",  # human | mt
 ) -> list[Segment]:
     "Segments of a sentence, before fixes and capitalisation"
-    return _Sentence(scene, language, plan, register).segments()
+    sentence = _Sentence(scene, language, plan, register)
+    if plan.style == PHRASE:
+        return sentence.fill(language.data["phrases"][list(PHRASES)[plan.template]])
+    templates = sentence.book["styles"][plan.style][str(len(scene.things))]
+    return sentence.fill(_wording(templates[plan.template], plan.wordings[0]))
 
 # %% ../../nbs/02_pictograms/10_grammar.ipynb #57fd762f
 _SPACES = re.compile(r"\s+([,.;!?،。、])|\s\s+")
@@ -407,15 +389,10 @@ def finish(
     return text[:1].upper() + text[1:] if capital else text
 
 # %% ../../nbs/02_pictograms/10_grammar.ipynb #0b0c8c72
-@lru_cache
-def _cumulative_weights(n: int, power: float) -> list[float]:
-    weights = list(accumulate((i + 1) ** -power for i in range(n)))
-    return [weight / weights[-1] for weight in weights]
-
-
 def _choose(n: int, draw: float, power: float = 1.0) -> int:
     "Map a draw in [0, 1) to an index below n, with weights 1, 1/2, 1/3 … to the given power"
-    return min(bisect(_cumulative_weights(n, power), draw), n - 1)
+    weights = list(accumulate((i + 1) ** -power for i in range(n)))
+    return min(bisect([weight / weights[-1] for weight in weights], draw), n - 1)
 
 # %% ../../nbs/02_pictograms/10_grammar.ipynb #d92d3711
 def plan_sentence(

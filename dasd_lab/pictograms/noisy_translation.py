@@ -9,7 +9,6 @@ __all__ = ['NoiseSpec', 'english_of', 'seeded', 'translate']
 import hashlib
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import product
 from random import Random
 
@@ -48,21 +47,7 @@ _CONTENT = ("quantifier", "classifier", "modifier", "noun", "word", "relation", 
 
 def _is_content(part: Segment) -> bool:
     "Whether a segment carries meaning, which one-character relation particles and blanks do not"
-    if part.kind == "relation":
-        return len(part.text.strip()) > 1
-    return part.kind in _CONTENT
-
-# %% ../../nbs/02_pictograms/40_noisy_translation.ipynb #cfc6b45d
-@lru_cache
-def _genders(language: Language) -> list[str]:
-    "Genders, or classifiers, of a language"
-    genders = [noun.gender for synonyms in language.nouns.values() for noun in synonyms]
-    return list(dict.fromkeys(genders))
-
-
-@lru_cache(maxsize=2048)
-def _other_nouns(language: Language, key: str) -> list[str]:
-    return [noun for noun in language.nouns if noun != key]
+    return part.kind in _CONTENT and (part.kind != "relation" or len(part.text.strip()) > 1)
 
 # %% ../../nbs/02_pictograms/40_noisy_translation.ipynb #281b953a
 def english_of(
@@ -95,7 +80,7 @@ def _other_forms(
 ) -> list[str]:  # empty if the kind of segment has no inflections
     "Inflections that differ from the one in the sentence"
     forms = []
-    genders = _genders(language)
+    genders = list(dict.fromkeys(noun.gender for synonyms in language.nouns.values() for noun in synonyms))
     if part.kind == "noun":
         forms = list(language.nouns[part.key][part.variant].forms.values())
     elif part.kind == "classifier":
@@ -116,7 +101,7 @@ def _other_sense(
 ) -> str:  # '' if there is none
     "Another noun, or another modifier of the same kind, in the same inflection"
     if part.kind == "noun":
-        noun = language.nouns[rng.choice(_other_nouns(language, part.key))][0]
+        noun = language.nouns[rng.choice([key for key in language.nouns if key != part.key])][0]
         for (number, case), form in noun.forms.items():
             if number in part.features and case in part.features:
                 return form

@@ -92,18 +92,6 @@ def _tint(
 _RIM = 1.12  # side of a sticker with its rim, relative to the pictogram
 _STEEP = [min(255, value * 7) for value in range(256)]
 
-
-@lru_cache(maxsize=512)
-def _scaled(
-    emoji: str,  # the pictogram
-    side: int,  # longer side, in pixels
-) -> Image.Image:  # RGBA
-    "A scaled pictogram"
-    image = _pictogram(emoji)
-    scale = side / max(image.size)
-    shape = [max(1, round(length * scale)) for length in image.size]
-    return image.convert("RGBa").resize(shape, Image.Resampling.LANCZOS, reducing_gap=2.0).convert("RGBA")
-
 # %% ../../nbs/02_pictograms/20_painting.ipynb #210597b2
 @lru_cache(maxsize=2048)
 def _sticker(
@@ -112,7 +100,10 @@ def _sticker(
     side: int,  # of the pictogram without its rim, in pixels
 ) -> Image.Image:  # RGBa (premultiplied), square, _RIM·side
     "A tinted pictogram with a pale rim"
-    image = _scaled(emoji, side)
+    image = _pictogram(emoji)
+    scale = side / max(image.size)
+    shape = [max(1, round(length * scale)) for length in image.size]
+    image = image.convert("RGBa").resize(shape, Image.Resampling.LANCZOS, reducing_gap=2.0).convert("RGBA")
     if colour:
         image = _tint(image, colour)
     full = round(side * _RIM)

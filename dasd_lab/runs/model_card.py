@@ -22,13 +22,11 @@ def without_folders(
         return {k: without_folders(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [without_folders(v) for v in value]
-    if isinstance(value, PurePath):
+    if isinstance(value, (str, PurePath)):
         value = str(value)
-    if not isinstance(value, str):
-        return value
-    for path in (PurePosixPath(value), PureWindowsPath(value)):
-        if path.is_absolute() or value.startswith("~"):
-            return path.name
+        for path in (PurePosixPath(value), PureWindowsPath(value)):
+            if path.is_absolute() or value.startswith("~"):
+                return path.name
     return value
 
 # %% ../../nbs/05_runs/30_model_card.ipynb #f2b84043

@@ -227,10 +227,6 @@ class Pretrained(ModelHubMixin, library_name="dasd_lab"):
         folder = Path(save_directory).expanduser()
         step = "Choose another one, or remove it yourself."
         expect(not folder.exists(), f"{folder} is there already", "a new folder", step)
-        step = "Add push_to_hub=True, or leave them out."
-        expect(
-            push_to_hub or not hub, f"{', '.join(hub)} without push_to_hub", "options of an upload with an upload", step
-        )
         with whole_folder(folder) as f:
             super().save_pretrained(f)
         return self.push_to_hub(repo_id or folder.name, **hub) if push_to_hub else None

@@ -106,23 +106,12 @@ def method_in(
         method.read_captions_as(text)
         weights |= {k: v for k, v in own_state(method).items() if k.startswith(method.caption_weights)}
     method.make_room({k: v.shape for k, v in weights.items()})
-    _check_weights(folder, weights, own_state(method), method.training_only)
-    weights = {k: v.float() if v.is_floating_point() else v for k, v in weights.items()}
-    method.load_state_dict(method.state_dict() | weights)
+    whole = {k: v.float() if v.is_floating_point() else v for k, v in weights.items()}
+    found = method.load_state_dict(whole, strict=False)
+    missing = [k for k in found.missing_keys if not k.startswith(("backbone.", *method.training_only))]
+    other = f"{folder} holds other weights than its own settings require ({[*found.unexpected_keys, *missing][:3]})"
+    expect(not missing and not found.unexpected_keys, other, "weights that fit", "Restore or retrain it.")
     return method.eval().requires_grad_(False)
-
-# %% ../../nbs/05_runs/10_saved.ipynb #6bb23ed0
-def _check_weights(
-    folder: str | Path,
-    weights: Mapping[str, Tensor],
-    expected: Mapping[str, Tensor],
-    training_only: tuple[str, ...],  # prefixes of names that may be missing
-) -> None:
-    "Refuse weights of other names or shapes"
-    names = {k for k in set(weights) ^ set(expected) if k in weights or not k.startswith(training_only)}
-    same = not names and all(weights[k].shape == expected[k].shape for k in weights)
-    other = f"{folder} holds other weights than its own settings require ({sorted(names)[:3]})"
-    expect(same, other, "weights that fit", "Restore or retrain it.")
 
 # %% ../../nbs/05_runs/10_saved.ipynb #98dfce02
 class MethodManifest(Manifest):

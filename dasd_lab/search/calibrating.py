@@ -119,14 +119,12 @@ def calibrate(
         asked = asked_of(corpus, "validation", code, validation, n_captions, odd=False)
         if asked:
             limits[code] = _limits(first, method, asked, validation, code)
-    most = float(first.distances(validation.shown).quantile(1 - LIMIT))
-    return replace(first, most_distance=most, limits=limits)
+    return replace(first, most_distance=float(first.distances(validation.shown).quantile(1 - LIMIT)), limits=limits)
 
 # %% ../../nbs/08_search/0_queries/30_calibrating.ipynb #b04fe07e
 def queries_without_image() -> dict[str, list[str]]:
     "Language → queries that no image of a scene or of everyday life fits"
-    path = files("dasd_lab") / "evaluation" / "queries_without_image.json"
-    return json.loads(path.read_text(encoding="utf-8"))
+    return json.loads((files("dasd_lab") / "evaluation" / "queries_without_image.json").read_text(encoding="utf-8"))
 
 # %% ../../nbs/08_search/0_queries/30_calibrating.ipynb #42601c12
 def _signs(

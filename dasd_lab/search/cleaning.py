@@ -21,9 +21,7 @@ def _visible(character: str) -> str:
     "The character, a space for any white space, or '' for an invisible character"
     if character.isspace():
         return " "
-    if character in KEPT_MARKS or unicodedata.category(character) not in _INVISIBLE:
-        return character
-    return ""
+    return character if character in KEPT_MARKS or unicodedata.category(character) not in _INVISIBLE else ""
 
 # %% ../../nbs/08_search/0_queries/05_cleaning.ipynb #e6022cc6
 def clean_query(
@@ -37,8 +35,7 @@ def clean_query(
         "text",
         "To search by image use gallery.similar(picture).",
     )
-    visible = "".join(map(_visible, text))
-    cleaned = " ".join(unicodedata.normalize("NFC", visible).split())
+    cleaned = " ".join(unicodedata.normalize("NFC", "".join(map(_visible, text))).split())
     expect(
         cleaned.strip("".join(KEPT_MARKS)),
         "an empty query",

@@ -80,7 +80,5 @@ def link(
     "The link to the page"
     name = host_name(host)
     if not is_local(host):
-        everywhere = name in ("0.0.0.0", "[::]")
-        name = host_name(names[0]) if names else ("127.0.0.1" if everywhere else name)
-    query = f"?token={quote(token, safe='')}" if token else ""
-    return f"http://{name}:{port}/{query}"
+        name = host_name(names[0]) if names else ("127.0.0.1" if name in ("0.0.0.0", "[::]") else name)
+    return f"http://{name}:{port}/" + (f"?token={quote(token, safe='')}" if token else "")

@@ -31,7 +31,6 @@ from ..corpora.languages import direction
 from ..corpora.visuals import PICTURE_SUFFIXES
 from ..search.on_disk.filters import read_filter
 from ..search.on_disk.stored import StoredGallery
-from ..search.queries import supported_languages
 from .limits import ServiceSettings, protected
 from .uploads import reencoded, uploaded_picture
 
@@ -170,8 +169,7 @@ class GalleryService:
             for path in (folder.resolve(), folder.absolute()):
                 text = text.replace(str(path), "…").replace(str(path).lstrip("/"), "…")  # Lance leaves out the /
         # the folder as it was given, which may be a relative path
-        given = re.escape(str(self._gallery.folder))
-        return re.sub(rf"(?<![\w./\\-]){given}(?=[/\\])", "…", text)
+        return re.sub(rf"(?<![\w./\\-]){re.escape(str(self._gallery.folder))}(?=[/\\])", "…", text)
 
     async def refuse(self, request: Request, e: Exception) -> Response:
         "The answer to a request that failed"
@@ -196,7 +194,7 @@ def gallery(self: GalleryService) -> dict[str, str | int | bool | list[str] | di
         title=settings.title,
         pictures=len(gallery),
         method=gallery.method.name,
-        languages=list(supported_languages(gallery.method)),
+        languages=list(gallery.method.readable),
         columns={n: c.kind for n, c in self._columns.items()},
         own=gallery.changeable,
         may_write=settings.may_write,
@@ -221,14 +219,13 @@ def search_by_upload(self: GalleryService, picture: Upload, request: Annotated[S
 # %% ../../nbs/10_serve/30_service.ipynb #ff538a63
 @patch
 def _search(self: GalleryService, request: SearchRequest, picture) -> SearchAnswer:
-    gallery = self._gallery
     where = read_facts(request.where, "the filter")
     read_filter(where, self._columns)
     most = min(request.k, self._settings.most_results)
     k = min(most + 1, 1000)  # one more result, if possible, tells whether there is a next page
     if request.text.strip():
         language = request.language or None
-        hits = gallery.search(request.text, language, k, request.skip, where, picture, request.share)
+        hits = self._gallery.search(request.text, language, k, request.skip, where, picture, request.share)
     else:
         expect(
             picture is not None,
@@ -236,7 +233,7 @@ def _search(self: GalleryService, request: SearchRequest, picture) -> SearchAnsw
             "one of them",
             "Enter a text or choose an image.",
         )
-        hits = gallery.similar(picture, k, request.skip, where)
+        hits = self._gallery.similar(picture, k, request.skip, where)
     facts = self._facts(hits.ids)
     shown = [hit for hit in hits[:most] if hit.id in facts]  # others have just been removed
     found = [FoundPicture(rank=hit.rank, id=hit.id, score=hit.score, facts=facts[hit.id]) for hit in shown]

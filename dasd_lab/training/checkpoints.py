@@ -133,25 +133,17 @@ class CheckpointManifest(Manifest):
 # %% ../../nbs/06_training/1_loop/60_checkpoints.ipynb #b6531e59
 def _newest_checkpoint(run: Path) -> tuple[Path, dict, dict[str, dict[str, Tensor]]] | None:
     "Folder, manifest and tensors by file of the newest complete checkpoint of a run; None: there is none"
-    damage: list[str] = []
+    damaged = []
     for folder in reversed(checkpoints(run)):
         try:
             manifest = unseal(folder, "checkpoint", schema=CheckpointManifest)
             names = ["weights", "optimizers", "random", *(["best"] if manifest["best"] is not None else [])]
-            tensors = {name: read_tensors(folder / f"{name}.safetensors") for name in names}
+            return folder, manifest, {name: read_tensors(folder / f"{name}.safetensors") for name in names}
         except LabError as e:
-            damage.append(f"{folder.name}: {e.given}")
-            continue
-        if damage:
-            later = f"as later checkpoints are damaged ({'; '.join(damage)})"
-            warnings.warn(f"{run} resumes from {folder.name}, {later}", stacklevel=3)
-        return folder, manifest, tensors
-    expect(
-        not damage,
-        f"{run}, whose checkpoints are all damaged ({'; '.join(damage)})",
-        "a complete one",
-        "Restore one, or start again in another folder; nothing here was changed.",
-    )
+            warnings.warn(f"{run} resumes from an earlier checkpoint than {folder.name}: {e.given}", stacklevel=3)
+            damaged.append(e.given)
+    step = "Restore one, or start again in another folder; nothing here was changed."
+    expect(not damaged, f"{run}, whose checkpoints are all damaged: {'; '.join(damaged)}", "a complete one", step)
     return None
 
 # %% ../../nbs/06_training/1_loop/60_checkpoints.ipynb #c4489716

@@ -25,6 +25,7 @@ from accelerate.tracking import (
     is_tensorboard_available,
 )
 from fastcore.basics import patch
+from torch import Tensor
 
 from ..base.contracts import LabError, expect
 from ..base.presets import checked, opening, read_json
@@ -56,14 +57,14 @@ class Trackers:
 
     def __init__(
         self,
-        folder: Path,  # of the run
+        folder: Path | None,  # of the run; None: there are no trackers
         first: int,  # step over all stages; later rows of an earlier attempt are void
         trackers: Sequence[str | GeneralTracker] = (),  # see `check_trackers`
         settings: Mapping = {},  # plain values that the trackers show
     ):
         processes()  # trackers ask it whether they are in the first process
-        self.started = [_named(t, folder) if isinstance(t, str) else t for t in trackers]
-        if is_tensorboard_available():
+        self.started = [_named(t, folder) if isinstance(t, str) else t for t in trackers] if folder else []
+        if folder and is_tensorboard_available():
             self.started.append(TensorBoardTracker("tensorboard", str(folder), purge_step=first))
         self._each(lambda tracker: tracker.start())
         self._each(lambda tracker: tracker.name == "tensorboard" or tracker.store_init_configuration(dict(settings)))
@@ -108,7 +109,7 @@ class RunLog:
         self.folder = folder
         self.stages = stages
         self.rows = rows
-        self.trackers = Trackers(folder, first, trackers, settings) if folder else None
+        self.trackers = Trackers(folder, first, trackers, settings)
         # time in seconds and captions so far, about once a second
         self._measured: deque[tuple[float, int]] = deque(maxlen=30)
         self.write()
@@ -119,9 +120,9 @@ def steps_before(
     self: RunLog,
     stage: str,  # name of a stage
 ) -> int:
-    "Steps of the stages before one; 0 for an unknown stage"
+    "Steps of the stages before one"
     names = [s.name for s in self.stages]
-    return sum(s.steps for s in self.stages[: names.index(stage)]) if stage in names else 0
+    return sum(s.steps for s in self.stages[: names.index(stage)])
 
 # %% ../../nbs/06_training/1_loop/50_logging.ipynb #795f608f
 @patch
@@ -138,20 +139,13 @@ def add(
     self: RunLog,
     row: Mapping,  # 'step', 'stage' and figures
 ) -> None:
-    "Add a row. NaN and infinity, which JSON lacks, are written as null"
-    plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+    "Add a row. NaN and infinity, which JSON lacks, are written as null; a fault only where there is one"
+    values = {k: v.item() if isinstance(v, Tensor) else v for k, v in row.items() if k != "fault" or v}
+    plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
     self.rows.append(plain)
     if self.folder:
         _append(self.folder, plain)
-    if self.trackers and "stage" in plain:
-        self.trackers.add(plain, self.steps_before(row["stage"]) + row["step"])
-
-# %% ../../nbs/06_training/1_loop/50_logging.ipynb #7750c905
-@patch
-def close(self: RunLog) -> None:
-    "Close the trackers"
-    if self.trackers:
-        self.trackers.close()
+    self.trackers.add(plain, self.steps_before(row["stage"]) + row["step"])
 
 # %% ../../nbs/06_training/1_loop/50_logging.ipynb #9f9c712c
 @patch

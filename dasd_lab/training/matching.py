@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..methods.leccr.interaction import Similarity, slot_scores
-from .losses import loss, named, optional
+from .losses import loss, named
 
 # %% ../../nbs/06_training/1_loop/12_matching.ipynb #48a5b7a8
 SamePicture = Literal["positive", "negative"]
@@ -83,7 +83,7 @@ def slot_matching(
 ) -> Tensor:  # scalar
     "Captions and their best slots (L_sc and L_tc, Eq. 14-15)"
     t, slots = named(features, text, "slot_features")
-    scores = slot_scores(t, slots, optional(features, "slot_mask"), similarity)
+    scores = slot_scores(t, slots, features.get("slot_mask"), similarity)
     logits = scores / temperature_of(features, temperature)
     right = targets(features, len(logits), same_picture).to(logits)
     by_text = F.cross_entropy(logits, right)
@@ -116,7 +116,7 @@ def softened(
     else:
         source, slots = named(features, "source_features", "slot_features")
         similarity: Similarity = "raw" if form == "official" else "cosine"
-        local = slot_scores(source, slots, optional(features, "slot_mask"), similarity)
+        local = slot_scores(source, slots, features.get("slot_mask"), similarity)
     if form == "official":
         return (alpha * min_max(scores) + (1 - alpha) * min_max(local.T)).softmax(-1)
     return ((alpha * scores + (1 - alpha) * local) / temperature).softmax(-1)

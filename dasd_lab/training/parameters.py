@@ -92,13 +92,10 @@ def tower_sizes(
 
 def frozen_parameters(
     towers: TowerConfig | Backbone,  # an opened backbone, or what it would be built from
-) -> int | None:  # None: not counted
+) -> int:
     "Parameters of both towers"
-    try:
-        both = towers if isinstance(towers, Backbone) else towers.build()[0]
-        return sum(p.numel() for p in both.parameters())
-    except Exception:
-        return None  # a tower of another library needs its own configuration
+    both = towers if isinstance(towers, Backbone) else towers.build()[0]
+    return sum(p.numel() for p in both.parameters())
 
 # %% ../../nbs/06_training/3_planning/20_parameters.ipynb #a663800c
 def planned_method(
@@ -179,10 +176,10 @@ PAPER = 134_000_000  # trainable parameters, five languages
 def memory_bytes(
     own: int,  # parameters of the method
     trained: int,  # of them in the largest stage
-    frozen: int | None,  # of the towers
+    frozen: int,  # of the towers
 ) -> dict[str, int]:
     "Memory of a training by kind, without features and the activations of a batch"
-    return dict(weights=4 * (own + (frozen or 0)), gradients=4 * trained, optimizer=8 * trained)
+    return dict(weights=4 * (own + frozen), gradients=4 * trained, optimizer=8 * trained)
 
 
 def free_bytes(

@@ -93,32 +93,32 @@ class PictureBatches:
             place = {caption: i for i, caption in enumerate(self.texts[language])}
             for i, own in enumerate(of_images):
                 self.places[i, g, : len(own)] = [place[caption] for caption in own]
-        self._epoch = -1
-        self._order = np.empty((0, batch_size), int)
 
-    def __call__(
-        self,
-        step: int,  # from 0
-    ) -> dict[str, Any]:  # see `contracts.COLUMNS`; also language, rows [B] and done, the completed share of the stage
-        "The batch of a step"
-        epoch, position = divmod(step, len(self.visuals) // self.batch_size)
-        chosen = self.order(epoch)[position]
-        index = self._draw_captions(chosen, step)
-        captions = [self.rows[g][i] for of_image in index for g, own in enumerate(of_image) for i in own]
-        ids = pad_rows(captions).view(*index.shape, -1)
-        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + step)
-        masked = draw_masks((ids > 0).sum(-1), ids.shape[-1], generator)
-        visuals = torch.as_tensor(self.visuals[chosen])
-        return dict(
-            language="all",
-            rows=chosen,
-            word_ids=ids,
-            masked_words=masked,
-            text_index=torch.from_numpy(index),
-            visual_index=visuals,
-            image_features=self.image_features[visuals],
-            done=min(1.0, step / self.steps),
-        )
+# %% ../../nbs/06_training/1_loop/65_picture_batches.ipynb #697ecf06
+@patch
+def __call__(
+    self: PictureBatches,
+    step: int,  # from 0
+) -> dict[str, Any]:  # see `contracts.COLUMNS`; also language, rows [B] and done, the completed share of the stage
+    "The batch of a step"
+    epoch, position = divmod(step, len(self.visuals) // self.batch_size)
+    chosen = self.order(epoch)[position]
+    index = self._draw_captions(chosen, step)
+    captions = [self.rows[g][i] for of_image in index for g, own in enumerate(of_image) for i in own]
+    ids = pad_rows(captions).view(*index.shape, -1)
+    generator = torch.Generator().manual_seed(self.seed * 1_000_003 + step)
+    masked = draw_masks((ids > 0).sum(-1), ids.shape[-1], generator)
+    visuals = torch.as_tensor(self.visuals[chosen])
+    return dict(
+        language="all",
+        rows=chosen,
+        word_ids=ids,
+        masked_words=masked,
+        text_index=torch.from_numpy(index),
+        visual_index=visuals,
+        image_features=self.image_features[visuals],
+        done=min(1.0, step / self.steps),
+    )
 
 # %% ../../nbs/06_training/1_loop/65_picture_batches.ipynb #adc52501
 @patch
@@ -127,12 +127,9 @@ def order(
     epoch: int,  # passes before this one
 ) -> np.ndarray:  # [n_batches, B]
     "The batches of one pass"
-    if self._epoch != epoch:
-        n = len(self.visuals) // self.batch_size * self.batch_size
-        shuffled = np.random.default_rng([self.seed, epoch, 13]).permutation(len(self.visuals))
-        self._order = shuffled[:n].reshape(-1, self.batch_size)
-        self._epoch = epoch
-    return self._order
+    n = len(self.visuals) // self.batch_size * self.batch_size
+    shuffled = np.random.default_rng([self.seed, epoch, 13]).permutation(len(self.visuals))
+    return shuffled[:n].reshape(-1, self.batch_size)
 
 # %% ../../nbs/06_training/1_loop/65_picture_batches.ipynb #ec9776bd
 @patch

@@ -307,24 +307,30 @@ def parallel_data(
     **about,  # provenance, for the card
 ) -> TrainingData:
     "Training data from parallel captions"
-    aligned = {}
+    places = {}  # language → place of the image of every caption in the corpus, -1: none
     for language, own in pairs.items():
         many = f"at least {FEWEST}, better some thousand"
         expect(len(own) >= FEWEST, f"{len(own)} pairs in {language!r} to train on", many, "Give more of them.")
-        no_image = np.full(len(own), -1)
-        places = no_image if corpus is None else picture_places(own, corpus, source=backbone.source_language)
-        sources, targets = [p.source for p in own], [p.target for p in own]
-        aligned[language] = CaptionPairs(sources, targets, places, language, [""] * len(own))
-    used = np.unique(np.concatenate([p.visual_index for p in aligned.values()]))
-    used = used[used >= 0]
-    for language, p in aligned.items():  # images are numbered anew, without those that no caption belongs to
-        rows = np.where(p.visual_index < 0, -1, np.searchsorted(used, p.visual_index))
-        aligned[language] = replace(p, visual_index=rows)
+        source = backbone.source_language
+        places[language] = [-1] * len(own) if corpus is None else picture_places(own, corpus, source=source).tolist()
+    used = sorted({place for own in places.values() for place in own if place >= 0})
+    # images are numbered anew, without those that no caption belongs to
+    rows = dict(zip(used, range(len(used))))
+    aligned = {
+        language: CaptionPairs(
+            [p.source for p in own],
+            [p.target for p in own],
+            np.array([rows.get(place, -1) for place in places[language]]),
+            language,
+            [""] * len(own),
+        )
+        for language, own in pairs.items()
+    }
     columns: dict[str, Tensor] = {}
     descriptions: list[str] = []
-    if corpus is not None and len(used):
+    if corpus is not None and used:
         images = corpus.visuals("train")
-        some = Visuals([images.ids[i] for i in used], lambda i: images[int(used[i])].frames)
+        some = Visuals([images.ids[i] for i in used], lambda i: images[used[i]].frames)
         columns = picture_columns(backbone, some, reads)
         if "description_ids" in reads:
             every = corpus.descriptions("train")
@@ -534,15 +540,12 @@ class _Call:
         "This process and its runtime"
         return Worker(self.options.runtime)
 
-    def corpus_named(self, name: str) -> Corpus:
-        return corpus_named(name, self.preset.get("frames", 1))
-
     @cached_property
     def training_corpus(self) -> Corpus:
         "The corpus that is trained on, opened when it is first needed"
         corpus = self.corpus
         if not isinstance(corpus, Corpus):
-            corpus = self.corpus_named(corpus or required(self.preset, "corpus"))
+            corpus = corpus_named(corpus or required(self.preset, "corpus"), self.preset.get("frames", 1))
         return corpus.with_phrases(self.preset.get("phrases", 0))
 
     @cached_property
@@ -622,7 +625,8 @@ def _data_of(call: _Call, backbone: Backbone) -> tuple[TrainingData, dict[str, T
     stage_corpora = {} if call.corpus or call.data else call.preset.get("stage_corpora") or {}
     # the first process makes the store, the others read it
     with processes().main_process_first() if features else nullcontext():
-        others = {stage: data(call.corpus_named(name)) for stage, name in stage_corpora.items()}
+        frames = call.preset.get("frames", 1)
+        others = {stage: data(corpus_named(name, frames)) for stage, name in stage_corpora.items()}
         return call.data or data(call.training_corpus), others
 
 # %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #83ea5ff9
@@ -637,7 +641,8 @@ def _begin(call: _Call, out: Path, method: RetrievalMethod, stages: Sequence[Sta
         machine=plain(options.runtime) | dict(processes=call.worker.n),
     )
     backbone = fingerprint(method.backbone)
-    begin_record(out, call.preset, given, about, backbone, config=method.config, stages=stages)
+    built = dict(config=plain(method.config), stages=[plain(s) for s in stages])
+    begin_record(out, call.preset, given, about, backbone, built)
     write_readme(out, "in training", read_log(out))
 
 # %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #87916901
@@ -663,10 +668,7 @@ def _finish(out: Path, method: RetrievalMethod, log: Sequence[dict], card: dict)
     save_method(method, out / "method", seed=card["seed"], preset=card["preset"])
     write_json(card, out / "card.json")
     _tidy(out)
-    try:
-        write_readme(out, "finished", log, card)
-    except Exception as e:
-        warnings.warn(f"{out} is finished; its README could not be written: {e}", stacklevel=2)
+    write_readme(out, "finished", log, card)
 
 # %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #e3246111
 def _trained(call: _Call) -> Run:

@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['Phase', 'bag_of_words', 'shifted', 'mean_of_each', 'pair_loss', 'phase_optimizer', 'train_phase', 'token_rows',
-           'source_rows', 'phrase_rows', 'ReadPixels', 'training_pixels', 'unit_deviation', 'finetune_source',
-           'train_source']
+           'source_rows', 'phrase_rows', 'training_pixels', 'unit_deviation', 'finetune_source', 'train_source']
 
 # %% ../../nbs/06_training/2_recipes/10_source_model.ipynb #e614f8cb
 import math
@@ -29,7 +28,7 @@ from ..base.contracts import LabError, expect
 from ..base.presets import settings
 from ..corpora.captions import PHRASE
 from ..corpora.catalog import Corpus
-from ..corpora.visuals import Visual, Visuals
+from ..corpora.visuals import Visuals
 from .optimizers import BertAdam, descend
 from .stages import cosine_factor, length_batches
 
@@ -122,7 +121,7 @@ class _PairBatches:
         backbone: Backbone,
         phase: Phase,
         rows: list[list[int]],
-        pixels: "np.ndarray | ReadPixels",
+        pixels: np.ndarray | Visuals,
         visuals: np.ndarray,
     ):
         self.backbone = backbone
@@ -245,7 +244,7 @@ def train_phase(
     backbone: Backbone,  # trained in place, frozen again afterwards
     phase: Phase,  # what is trained and how
     rows: list[list[int]],  # token ids of every caption
-    pixels: "np.ndarray | ReadPixels",  # uint8 [N, h, w, 3]
+    pixels: np.ndarray | Visuals,  # uint8 [N, h, w, 3]
     visuals: np.ndarray,  # [len(rows)] the image of each caption
     seed: int = 0,  # of order and negatives
     progress: bool = True,  # show a bar?
@@ -321,40 +320,18 @@ def phrase_rows(
         of_images[image].append(row)
     return of_images if all(of_images) else None
 
-# %% ../../nbs/06_training/2_recipes/10_source_model.ipynb #1d481a5f
-class ReadPixels:
-    "Images that do not fit into memory, or clips: read and resized at every access"
-
-    def __init__(
-        self,
-        visuals: Visuals,  # of a split
-        size: int,  # pixels per side
-    ):
-        self.visuals = visuals
-        self.size = size
-
-    def __len__(self) -> int:
-        return len(self.visuals)
-
-    def __getitem__(self, i: int) -> Visual:  # frames uint8 [T, size, size, 3]
-        visual = self.visuals[int(i)]
-        return Visual(visual.id, np.stack([square_pixels(f, self.size) for f in visual.frames]))
-
-    def __iter__(self) -> Iterator[Visual]:
-        return (self[i] for i in range(len(self)))
-
 # %% ../../nbs/06_training/2_recipes/10_source_model.ipynb #2cb089d8
 def training_pixels(
     visuals: Visuals,  # of a split
     size: int,  # pixels per side
     most: float = 2e9,  # bytes to hold in memory
-) -> np.ndarray | ReadPixels:  # uint8 [N, h, w, 3]
-    "Images as one array, the corpus's own if it has one; if they do not fit into memory, read at every access"
+) -> np.ndarray | Visuals:  # uint8 [N, h, w, 3]
+    "Images as one array, the corpus's own if it has one; clips and what exceeds the memory are read at every access"
     try:
         return visuals.pixels
     except LabError:  # a corpus without such an array
         if visuals.n_frames > 1 or len(visuals) * 3 * size**2 > most:
-            return ReadPixels(visuals, size)
+            return Visuals(visuals.ids, lambda i: np.stack([square_pixels(f, size) for f in visuals[i].frames]))
         return np.stack([square_pixels(v, size) for v in visuals])
 
 # %% ../../nbs/06_training/2_recipes/10_source_model.ipynb #76ba6928

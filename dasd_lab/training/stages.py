@@ -102,6 +102,12 @@ class Stage:
         return (*self.trains, "critic") if self.critic else self.trains
 
     @property
+    def reads(self) -> set[str]:
+        "Features that its losses, its critic and its log may read"
+        of_critic = {self.critic.reference, "judged_agnostic"} if self.critic else set()
+        return {"semantic_agnostic"}.union(of_critic, *(term.reads for term in self.terms))
+
+    @property
     def most_steps(self) -> int:
         "Steps including a prolongation"
         return 2 * self.steps if self.until else self.steps
@@ -111,10 +117,7 @@ def needs_pictures(
     stage: Stage,  # any
 ) -> bool:
     "Whether a stage compares captions with images: in a loss, or as the critic's reference"
-    names = set().union(*(term.reads for term in stage.terms))
-    if stage.critic:
-        names.add(stage.critic.reference)
-    return not names.isdisjoint(IMAGE_FEATURES)
+    return not stage.reads.isdisjoint(IMAGE_FEATURES)
 
 # %% ../../nbs/06_training/1_loop/20_stages.ipynb #e1d0e6f4
 def check_terms(

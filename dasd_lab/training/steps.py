@@ -69,7 +69,6 @@ class CriticTurn:
         verdicts = self.logits(agnostic.detach(), reference, step)
         loss = critic_loss(verdicts, self.training.share)
         loss.backward()
-        worker.share_gradients(self.critic.parameters(), everywhere=True)
         fault = worker.any(~(torch.isfinite(loss.detach()) & torch.isfinite(gradient_norm([self.optimizer]))))
         self.before = [t.detach().clone() for t in self.changing()]
         step_unless([self.optimizer], fault)
@@ -179,17 +178,17 @@ def _computed(
     parts: bool,
 ) -> dict[str, Tensor]:
     "The part of a step that runs on the device; it waits for nothing"
-    features = worker.features(method, own)
+    features = worker.features(method, own, stage.reads)
     if turn is not None:
         features.update(turn(features, step, worker))
     total, report = stage_loss(stage, features)
     for optimizer in optimizers:
         optimizer.zero_grad(set_to_none=True)
     total.backward()
+    # every process has computed the critic's gradients from all rows
     critic = {id(p) for p in turn.critic.parameters()} if turn is not None else set()
     parameters = [p for o in optimizers for g in o.param_groups for p in g["params"]]
     worker.share_gradients(p for p in parameters if id(p) not in critic)
-    worker.share_gradients((p for p in parameters if id(p) in critic), everywhere=True)
     by_part = {f"gradient_norm/{part}": norm for part, norm in norm_by_part(method).items()} if parts else {}
     norm = gradient_norm(optimizers, stage.max_gradient_norm)
     fault = worker.any(guard.fault(total, report, norm))

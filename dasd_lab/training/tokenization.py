@@ -23,9 +23,7 @@ from ..base.presets import required, settings
 from ..methods.smalr.dictionary import lexicon_pairs, read_dictionary, with_dictionary
 from dasd_lab.methods.smalr.vectors import (
     CooccurrenceSVD,
-    FastTextFiles,
-    TextVectors,
-    WordVectors,
+    WordFiles,
     vectors_of,
 )
 from ..methods.smalr.vocabulary import WordVocabulary, count_words
@@ -79,7 +77,7 @@ def word_vocabulary(
 ) -> tuple[WordVocabulary, Tensor]:  # and vectors [n ids, W]
     "The words of captions and their initial vectors"
     missing = sorted(set(captions) - set(choice.files))
-    needed = choice.kind in ("vec", "bin")
+    needed = choice.kind != "cooccurrence"
     without = f"word_vectors of kind {choice.kind!r} without files of {', '.join(missing)}"
     expect(not needed or not missing, without, "a path for every language", "Set `word_vectors.files`.")
     counted = count_words(captions, choice.tokenizers, choice.fewest)
@@ -96,13 +94,11 @@ def word_vocabulary(
 # %% ../../nbs/06_training/2_recipes/20_tokenization.ipynb #16edadd7
 def _word_vectors(
     choice: WordVectorsChoice, vocabulary: WordVocabulary, captions: Mapping[str, Sequence[str]]
-) -> WordVectors:
+) -> WordFiles | CooccurrenceSVD:
     "Vectors that are learned from captions, or loaded from files"
     files = {language: choice.files[language] for language in captions if language in choice.files}
-    if choice.kind == "vec":
-        return TextVectors(files, choice.dim)
-    if choice.kind == "bin":
-        return FastTextFiles(files, choice.dim)
+    if choice.kind != "cooccurrence":
+        return WordFiles(files, choice.dim, choice.kind)
     words = {language: [vocabulary.words_of(c, language) for c in own] for language, own in captions.items()}
     return CooccurrenceSVD(words, choice.dim, seed=choice.seed)
 

@@ -183,12 +183,6 @@ class _Upper(nn.Module):
                 module.p = options.text_dropout
         self.requires_grad_(True)
 
-    def train(self, mode: bool = True) -> "_Upper":
-        "Batch norms keep the statistics of their pretraining"
-        super().train(mode)
-        self.stages.eval()
-        return self
-
     def text(self, states: Tensor, end_index: Tensor) -> Tensor:
         backbone = self.backbone[0]
         for i in range(backbone.n_blocks - self.options.text_blocks, backbone.n_blocks):
@@ -226,6 +220,7 @@ def train_upper_layers(
     torch.manual_seed(seed)
     device = backbone.device
     upper = _Upper(backbone, options).train()
+    upper.stages.eval()  # batch norms keep the statistics of their pretraining
     average = [p.detach().clone() for p in upper.parameters()]
     scale = nn.Parameter(torch.tensor(math.log(1 / 0.07), device=device))
     optimizer = torch.optim.AdamW([g for g in upper.groups(scale) if g["params"]], betas=(0.9, 0.98))

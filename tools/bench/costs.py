@@ -21,8 +21,8 @@ from measuring import arguments, in_turn, keep, ratio, shown
 
 from dasd_lab.backbone.towers import attention, build_clip
 from dasd_lab.base.presets import load_preset, vary
-from dasd_lab.training.advice import kept_bytes, random_batch, random_method, state_bytes
-from dasd_lab.training.parameters import tower_config
+from dasd_lab.training.advice import kept_bytes, random_batch, random_method
+from dasd_lab.training.parameters import memory_bytes, tower_config
 from dasd_lab.training.recipes import scaled_stages
 from dasd_lab.training.steps import open_stage, train_step
 
@@ -93,7 +93,8 @@ class Made:
     def memory(self) -> dict:  # bytes
         m, batch = self.method, self.batch()
         kept = kept_bytes(lambda: m.training_features(batch)["target_features"].sum(), m)  # noqa: PLW0108
-        return state_bytes(m) | dict(batch=kept, trained=sum(x.numel() for x in m.parameters() if x.requires_grad))
+        frozen, trained = (sum(x.numel() for x in m.parameters() if x.requires_grad is kind) for kind in (False, True))
+        return memory_bytes(trained, trained, frozen) | dict(batch=kept, trained=trained)
 
 
 @torch.inference_mode()

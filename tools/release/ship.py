@@ -318,7 +318,10 @@ def short_figures(method: RetrievalMethod, ship: Shipping, known: Mapping | None
     "Short queries whose first picture shows what they name"
     given = short_queries(method, ship.corpus, known)
     recognised = short_queries(method, ship.corpus, known, recognised=True)
-    return dict(queries=given.n, right=given.right, language_recognised=recognised.right)
+    tables = (found.pivot_table("right", "language", "kind", "sum", sort=False) for found in (given, recognised))
+    right, of_recognised = (table.to_dict("index") for table in tables)
+    n = given[given.language == "en"].kind.value_counts(sort=False).to_dict()
+    return dict(queries=n, right=right, language_recognised=of_recognised)
 
 
 def columns_in(ship: Shipping, backbone: Backbone, split: str, reads: Sequence[str] = ()) -> dict:

@@ -163,12 +163,12 @@ def photographs_figures(method: RetrievalMethod, corpus: Corpus) -> dict:
     meaning = torch.from_numpy(means.to_numpy()[groups])
     found = inspected(method, [c.text for c in captions], "zh")
     known = expression_groups("zh")
-    features = inspected(method, list(known.sentences), "zh")["semantic_agnostic"]
+    features = inspected(method, list(known.text), "zh")["semantic_agnostic"]
     figures["zh_held"] = dict(
         leakage=held_meaning(found["semantic_agnostic"], meaning, groups),
         varying=varying(found["generated"]),
-        nmi_groups=cluster_agreement(features, known.groups, range(10)).to_dict(),
-        nmi_topics=cluster_agreement(features, known.topics, range(10)).to_dict(),
+        nmi_groups=cluster_agreement(features, known.group, range(10)).to_dict(),
+        nmi_topics=cluster_agreement(features, known.topic, range(10)).to_dict(),
     )
     return figures
 

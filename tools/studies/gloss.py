@@ -11,7 +11,8 @@ from dasd_lab.base.storage import write_json
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.evaluation.retrieval import Results, evaluate
 from dasd_lab.methods.baselines.translated import TranslatedQueries
-from dasd_lab.pictograms.gloss import gloss_languages, to_english
+from dasd_lab.pictograms.gloss import to_english
+from dasd_lab.pictograms.grammar import languages as grammar_languages
 
 RESULTS = FOLDER / "gloss.json"
 
@@ -19,7 +20,7 @@ RESULTS = FOLDER / "gloss.json"
 def gloss_results(split: str, languages: list[str] | None = None) -> Results:
     "Evaluate glossed captions with the English tower of the shipped weights"
     corpus = load_corpus("pictograms")
-    codes = [language for language in gloss_languages() if language in corpus.languages and language != "en"]
+    codes = [language for language in grammar_languages(all=True) if language in corpus.languages and language != "en"]
     backbone = load_backbone(ROOT / "data/weights/pictograms/backbone")
     method = TranslatedQueries(backbone, codes, lambda text, language: to_english(text, language).english)
     return evaluate(method, corpus, split, languages or codes)

@@ -176,7 +176,7 @@ class Study:
             return dict(pictures=pictures, refused=str(e))
         figures = language_figures(method, own, "test", languages, self.features[corpus, "test"].image_features)
         n_captions = figures.pop("about")["n_captions"]
-        return dict(pictures=pictures) | facts | figures | dict(needs=vars(needs(method)), captions=n_captions)
+        return dict(pictures=pictures) | facts | figures | dict(needs=needs(method).to_dict(), captions=n_captions)
 
 
 def planned(corpora: Sequence[str], seeds: Sequence[int], variants: Sequence[str]) -> Iterator[tuple]:

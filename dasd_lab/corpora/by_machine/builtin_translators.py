@@ -9,6 +9,7 @@ __all__ = ['GLOSS_NAME', 'ORACLE_NAME', 'ReferenceTranslator', 'SceneTranslator'
 from collections.abc import Sequence
 from functools import cache
 
+from ...base.foundation import Caption
 from .translators import Translator
 from ..catalog import Corpus, built_in
 
@@ -24,41 +25,41 @@ class ReferenceTranslator(Translator):
         *splits: str,  # whose captions are looked up
         origin: str = "human",  # of the captions that are returned
     ):
+        self.corpus = corpus
+        self.splits = splits
+        self.origin = origin
         self.languages = tuple(corpus.languages)
         self.name = f"oracle: captions of the same image (origin {origin}), {corpus.name} {' '.join(splits)}"
+        self._known = cache(lambda *pair: {a.text: b.text for a, b in reversed(self.pairs(*pair))})
 
-        @cache
-        def references(source: str, target: str) -> dict[str, str]:  # caption → its reference
-            pairs = [pair for split in splits for pair in corpus.aligned(split, target, source, origin)]
-            return {caption.text: reference.text for caption, reference in reversed(pairs)}
-
-        self._references = references
+    def pairs(self, source: str, target: str) -> list[tuple[Caption, Caption]]:
+        "The first caption of an image with the first reference, the second with the second"
+        return [pair for s in self.splits for pair in self.corpus.aligned(s, target, source, self.origin)]
 
     def translate(self, texts: Sequence[str], source: str, target: str) -> list[str | None]:
-        "The first reference for the first caption of an image, the second for the second; None: no such caption"
+        "The first reference of each caption; None: no caption of the splits"
         self.check(source, target)
-        return [self._references(source, target).get(t) for t in texts]
+        return [self._known(source, target).get(t) for t in texts]
 
 # %% ../../../nbs/01_corpora/5_by_machine/15_builtin_translators.ipynb #b83f596d
-class SceneTranslator(Translator):
+class SceneTranslator(ReferenceTranslator):
     "Translates English captions of generated scenes as the corpus does, and others word by word into English"
+
+    oracle = False
 
     def __init__(
         self,
         corpus: Corpus,  # with generated captions
         *splits: str,  # whose captions can be translated
     ):
-        self.languages = tuple(corpus.languages)
+        super().__init__(corpus, *splits)
         self.gloss = built_in("translator")()
         self.name = f"{self.gloss.name}; machine translation of {corpus.name}"
 
-        @cache
-        def translations_of(target: str) -> dict[str, str]:  # English caption → its machine translation
-            captions = [caption for split in splits for caption in corpus.captions(split, "en", "human")]
-            translations = corpus.generated([caption.visual_id for caption in captions], target, "mt")
-            return {c.text: translation.text for c, translation in zip(reversed(captions), reversed(translations))}
-
-        self._translations_of = translations_of
+    def pairs(self, source: str, target: str) -> list[tuple[Caption, Caption]]:
+        "English captions with their machine translations"
+        captions = [caption for split in self.splits for caption in self.corpus.captions(split, "en", "human")]
+        return list(zip(captions, self.corpus.generated([c.visual_id for c in captions], target, "mt")))
 
     def supports(self, source: str, target: str) -> bool:
         "From English into the other languages of the corpus, and into English"
@@ -66,10 +67,8 @@ class SceneTranslator(Translator):
 
     def translate(self, texts: Sequence[str], source: str, target: str) -> list[str | None]:
         "Machine translations of captions; None: no caption of the splits"
-        self.check(source, target)
-        if target == "en":
-            return self.gloss.translate(texts, source, target)
-        return [self._translations_of(target).get(t) for t in texts]
+        translator = self.gloss if target == "en" else super()
+        return translator.translate(texts, source, target)
 
 # %% ../../../nbs/01_corpora/5_by_machine/15_builtin_translators.ipynb #d8235198
 GLOSS_NAME = "word by word into English"

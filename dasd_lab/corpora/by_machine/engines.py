@@ -92,15 +92,11 @@ class Apertium(Translator):
     def __init__(
         self,
         batch: int = 200,  # captions per process
-        timeout_s: float = 60,  # per process, plus one second for every ten captions
-        command: str = "apertium",  # on the path
     ):
         self.batch = batch
-        self.timeout_s = timeout_s
-        self.command = command
         self.name = "apertium"
         next_step = f"Run `{APERTIUM_INSTALL}` (as root, on Debian or Ubuntu)."
-        expect(shutil.which(command), f"no command {command!r}", "Apertium", next_step)
+        expect(shutil.which("apertium"), "no command 'apertium'", "Apertium", next_step)
         self.version = re.sub(r"[^\d.]", "", self._output("-V"))
         self.modes = {}  # (source, target) → mode
         # 'spa-eng' overrides 'spa-eng_US', which is longer
@@ -111,7 +107,7 @@ class Apertium(Translator):
         self.languages = tuple(sorted({target for _, target in self.modes}))
 
     def _output(self, option: str) -> str:
-        return run_command([self.command, option], "", 60) or ""
+        return run_command(["apertium", option], "", 60) or ""
 
     def supports(self, source: str, target: str) -> bool:
         "Whether the pair is installed"
@@ -141,9 +137,9 @@ class Apertium(Translator):
 @patch
 def _answers(self: Apertium, texts: Sequence[str], mode: str) -> list[str | None] | None:
     "Translations by one process; None: a timeout, or answers that cannot be assigned"
-    command = [self.command, "-u", "-z", "-f", "none", mode]
+    command = ["apertium", "-u", "-z", "-f", "none", mode]
     stream = "".join(to_stream(text, i) for i, text in enumerate(texts))
-    parts = (run_command(command, stream, self.timeout_s + len(texts) / 10) or "").split("\0")
+    parts = (run_command(command, stream, 60 + len(texts) / 10) or "").split("\0")
     answers = [from_stream(part, i) for i, part in enumerate(parts[: len(texts)])]
     surplus = parts[len(texts) :]  # stages may add NULs at the end
     if len(answers) < len(texts) or None in answers or any(surplus):
@@ -159,11 +155,6 @@ MODELS = dict(  # short name → repository of the hub, and what it is
 _FILES = (*FILES, "pytorch_model*.bin")
 
 # %% ../../../nbs/01_corpora/5_by_machine/20_engines.ipynb #264071b6
-def _max_new_tokens(length: int) -> int:
-    "Limit for a translation: 1.5 times the source and 8 more, rounded up to a multiple of 16"
-    return 16 * math.ceil((1.5 * length + 8) / 16)
-
-
 def batches_by_length(
     lengths: Sequence[int],  # N, tokens
     batch: int,  # sentences per batch, at most
@@ -171,7 +162,9 @@ def batches_by_length(
     "Batches of similar length with one limit each"
     groups = {}
     for i in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
-        groups.setdefault(_max_new_tokens(lengths[i]), []).append(i)
+        # of a translation: 1.5 times the source and 8 more, rounded up to a multiple of 16
+        limit = 16 * math.ceil((1.5 * lengths[i] + 8) / 16)
+        groups.setdefault(limit, []).append(i)
     for limit, indices in groups.items():
         for some in chunked(indices, batch):
             yield some, limit

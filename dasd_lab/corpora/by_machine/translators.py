@@ -17,7 +17,7 @@ from fastcore.basics import chunked, patch
 
 from ...base.foundation import LabError, expect
 from ...base.presets import opening
-from ..captions import clean_text
+from ..captions import clean_text, is_visible
 from ..languages import language_code
 from ..own.formats import read_lines
 from ..own.parallel import read_parallel
@@ -127,10 +127,7 @@ def visible(
     text: str | None,  # from a translator
 ) -> str | None:  # clean; None: no visible character
     "Clean a translation"
-    try:
-        return clean_text(text) if text else None
-    except LabError:
-        return None
+    return clean_text(text) if is_visible(text) else None
 
 # %% ../../../nbs/01_corpora/5_by_machine/10_translators.ipynb #4bca53af
 def translations(

@@ -13,7 +13,6 @@ import csv
 import hashlib
 import json
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,15 +22,14 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from lingua import Language
 
 from ...base.foundation import Caption, LabError, expect
 from ...base.presets import json_line
 from ...base.storage import whole_file
-from ..captions import clean_text, is_visible
+from ..captions import clean_text, is_visible, recognisable
 from ..catalog import Corpus
 from ..languages import language_code
-from ..quality import foreign, known_language, odd_length, usual_ratio
+from ..quality import foreign, odd_length, usual_ratio
 
 # %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #554b4d7a
 @dataclass(frozen=True)
@@ -50,7 +48,6 @@ FAULTS = dict(
     quotes="quotes",
     json="invalid JSON",
     encoding="encoding",
-    control="control characters",
     copy="not translated",
     duplicate="duplicate",
     language="another language",
@@ -66,7 +63,6 @@ NEXT_STEPS = dict(
     quotes="Close it, or double it if it is part of the sentence.",
     json="Write one JSON object per line; --columns text=NAME names a field.",
     encoding="Check the accents, or save the file as UTF-8.",
-    control="Nothing to do, unless a character is missing.",
     copy="Translate it, or delete the line.",
     duplicate="Nothing to do.",
     language="Check it; names and short sentences mislead.",
@@ -212,7 +208,7 @@ _ROLE_WORDS = dict(
 
 def language_names() -> list[str]:
     "English names, in lower case, of the languages that can be recognised"
-    return [language.name.lower() for language in Language.all()]
+    return [language.name.lower() for language in recognisable().values()]
 
 # %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #d252ef6c
 @cache  # called for every line of a JSONL file
@@ -241,7 +237,6 @@ def header(
     return places if {"source", "target"} <= set(places) else None
 
 # %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #7dfb2898
-_INVISIBLE_NAMES = {"\ufeff": "a byte order mark", "\u200b": "a zero-width space", "\u2060": "a word joiner"}
 _MOJIBAKE = re.compile("[ÃÂ][\x80-\u02ff‚-›€™]|â€")
 LONGEST = 1000  # characters of one caption
 
@@ -252,12 +247,6 @@ def _repaired(text: str) -> str:
         return text.encode("cp1252").decode("utf-8") if _MOJIBAKE.search(text) else text
     except UnicodeError:
         return text
-
-# %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #9a784bc6
-def _invisible(text: str) -> str:
-    "The first control or invisible character, in words; '' if there is none"
-    controls = [c for c in text if c in _INVISIBLE_NAMES or (unicodedata.category(c) == "Cc" and c not in "\t\n\r")]
-    return _INVISIBLE_NAMES.get(controls[0], f"the control character U+{ord(controls[0]):04X}") if controls else ""
 
 # %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #53a44835
 def checked_side(
@@ -278,8 +267,6 @@ def checked_side(
     faults = []
     if repaired != text:
         faults.append(Fault(line, "encoding", f"{side} was decoded with a wrong encoding; repaired", True))
-    if _invisible(repaired):
-        faults.append(Fault(line, "control", f"{side} contains {_invisible(repaired)}; removed", True))
     return clean, faults
 
 # %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #01c17c75
@@ -302,29 +289,10 @@ def checked_pair(
         return None, [*faults, Fault(line, "copy", f"both sides are {source[:40]!r}")]
     return Pair(source, target, line, visual_id.strip()), faults
 
-# %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #a1e53cd5
-def _duplicates(pairs: list[Pair]) -> Iterator[Fault]:
-    first_lines = {}
-    for p in pairs:
-        key = p.source, p.target, p.visual_id
-        if key in first_lines:
-            yield Fault(p.line, "duplicate", f"the same as line {first_lines[key]}")
-        else:
-            first_lines[key] = p.line
-
-# %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #2f277d9b
-def _unusual_lengths(pairs: list[Pair]) -> Iterator[Fault]:
-    "Pairs whose length ratio differs from the usual one by more than a factor of three"
-    usual = usual_ratio([(p.source, p.target) for p in pairs])
-    for p in pairs:
-        what = odd_length(p.source, p.target, usual, 3)
-        if what:
-            yield Fault(p.line, "length", what, True)
-
 # %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #bbf35de4
 def _other_languages(pairs: list[Pair], language: str) -> Iterator[Fault]:
     "Lines that seem to be in another language: English, German, French or Spanish"
-    if not known_language(language):
+    if language not in recognisable():
         what = f"{language!r} cannot be recognised; the language of the lines was not checked"
         yield Fault(0, "language", what, True)
         return
@@ -428,15 +396,21 @@ def read_parallel(
     found = list(records(lines, mark))
     faults += [f for f in found if isinstance(f, Fault)]
     pairs = []
+    first_line: dict[tuple, int] = {}  # source, target and image → where they stand first
     names = ("English" if source == "en" else source, f"{language!r}")
     for line, sides in _sides([r for r in found if isinstance(r, Record)], language, source, faults):
         pair, of_pair = checked_pair(*sides, line, names)
         faults += of_pair
-        pairs += [pair] if pair else []
-    duplicates = list(_duplicates(pairs))
-    repeated = {f.line for f in duplicates}
-    pairs = [p for p in pairs if p.line not in repeated]
-    faults += [*duplicates, *_unusual_lengths(pairs)]
+        if pair:
+            first = first_line.setdefault((pair.source, pair.target, pair.visual_id), line)
+            if first == line:
+                pairs.append(pair)
+            else:
+                faults.append(Fault(line, "duplicate", f"the same as line {first}"))
+    usual = usual_ratio([(pair.source, pair.target) for pair in pairs])
+    for pair in pairs:
+        what = odd_length(pair.source, pair.target, usual, 3)
+        faults += [Fault(pair.line, "length", what, True)] if what else []
     faults += _other_languages(pairs, language) if recognise and pairs else []
     n_lines = sum(bool(text.strip()) for text in lines)
     form = {"{": "JSONL", "\t": "TSV"}.get(mark, "CSV")

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['find_file', 'FileFault', 'file_bytes', 'text_lines', 'json_file', 'CaptionRow', 'visual_name', 'record_rows',
-           'coco_rows', 'numbered_rows', 'line_rows', 'named_rows', 'tab_rows']
+           'coco_rows', 'numbered_rows', 'line_rows', 'named_rows']
 
 # %% ../../../nbs/01_corpora/3_published/10_files.ipynb #7cb0ded0
 import gzip
@@ -76,12 +76,13 @@ def json_file(
 class CaptionRow(NamedTuple):
     "A caption as it stands in a file"
 
-    name: str  # of the visual, without folder and suffix
+    name: str  # of the visual; in published files without folder and suffix
     text: str  # as written
     file: str  # name of the file
-    line: int  # from 1
+    line: int  # or number of the sample, from 1
     language: str = ""  # '': that of the file
     split: str = ""  # '': that of the file
+    origin: str = "human"  # human | mt | mllm
 
 
 def visual_name(
@@ -194,19 +195,3 @@ def named_rows(
     valid = pairs and all(isinstance(k, str) and isinstance(v, (str, list)) for k, v in pairs)
     expect(valid, f"{path} without captions by name", expected, "Download the published file again.")
     return record_rows(path, pairs, lambda r: r[0], lambda r: [r[1]] if isinstance(r[1], str) else r[1])
-
-# %% ../../../nbs/01_corpora/3_published/10_files.ipynb #cd06bc8c
-def tab_rows(
-    path: Path,  # tab-separated, without quoting
-    n_fields: int,  # a surplus tab belongs to the first field
-    faults: list[FileFault],  # faults are appended
-) -> list[tuple[int, list[str]]]:  # line, fields
-    "Fields of every line"
-    rows = []
-    for i, line in enumerate(text_lines(path, faults), 1):
-        fields = line.rsplit("\t", n_fields - 1)
-        if len(fields) < n_fields:
-            faults.append(FileFault(path.name, i, f"{len(fields)} of {n_fields} fields, skipped"))
-        else:
-            rows.append((i, fields))
-    return rows

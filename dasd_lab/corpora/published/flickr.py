@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
+from fastcore.basics import groupby
+
 from ...base.foundation import Caption
 from ..captions import clean_text, is_visible
-from ..catalog import by_visual
 from ..languages import language_code
 from dasd_lab.corpora.published.base import (
     Counts,
@@ -172,7 +173,7 @@ class Multi30KBoth(PublishedCorpus):
             return super().aligned(split, language, source, origin)
         (originals,) = self.files(split, language, "originals")
         original_of = {row.name: clean_text(row.text) for row in self.read(originals) if is_visible(row.text)}
-        five = by_visual(self.captions(split, source, origin))
+        five = groupby(self.captions(split, source, origin), "visual_id")
         pairs = []
         for translation in self.captions(split, language, origin):
             name = translation.visual_id

@@ -19,7 +19,6 @@ from dasd_lab.corpora.published.files import (
     FileFault,
     json_file,
     named_rows,
-    tab_rows,
     text_lines,
     visual_name,
 )
@@ -33,8 +32,15 @@ def _table(split: str, path: str) -> WantedFile:
     "Captions and URLs, one row per image"
 
     def read(corpus: PublishedCorpus, path: Path) -> list[CaptionRow]:
-        rows = tab_rows(path, 2, corpus.faults)
-        return [CaptionRow(f"{split}/{line - 1:09d}", caption, path.name, line) for line, (caption, _) in rows]
+        rows = []
+        for i, line in enumerate(text_lines(path, corpus.faults), 1):
+            # quotes are ordinary characters: a CSV reader would join lines at those without a pair
+            caption, tab, _ = line.rpartition("\t")
+            if tab:
+                rows.append(CaptionRow(f"{split}/{i - 1:09d}", caption, path.name, i))
+            else:
+                corpus.faults.append(FileFault(path.name, i, "one column instead of two, skipped"))
+        return rows
 
     return WantedFile(path, "captions with image URLs", GOOGLE, splits=(split,), read=read)
 

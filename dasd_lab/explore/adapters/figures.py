@@ -16,7 +16,7 @@ import plotly.graph_objects as go
 import torch
 from torch import Tensor
 
-from ...evaluation.adaptation import matrix_norms, spectra
+from ...evaluation.adaptation import matrix_norms
 from .state import NOW, Compared, Many
 from dasd_lab.explore.theme import (
     COLOURS,
@@ -64,8 +64,13 @@ def heat_maps(
         if not column:
             pane.update(text=f"<b>{short(names[row], 90)}</b><br>{pane.text}", x=0, xanchor="left", align="left")
     fig.update_xaxes(tickvals=[0, width // 2, width - 1]).update_yaxes(tickvals=[0, width // 2, width - 1])
-    layout = dict(coloraxis_colorbar=colour_bar("entry"), margin=dict(r=8, t=100 if title else 66))
-    return dressed(fig, title=title, height=height, **layout)
+    return dressed(
+        fig,
+        title=title,
+        height=height,
+        coloraxis_colorbar=colour_bar("entry"),
+        margin=dict(r=8, t=100 if title else 66),
+    )
 
 # %% ../../../nbs/09_explore/2_adapters/20_figures.ipynb #0938e405
 def _rows(values: Tensor, names: Sequence[str], blocks: Sequence[int], **more) -> list[dict]:  # values: [B, K]
@@ -79,9 +84,16 @@ def _rows(values: Tensor, names: Sequence[str], blocks: Sequence[int], **more) -
 # %% ../../../nbs/09_explore/2_adapters/20_figures.ipynb #90d1f2e3
 def _bars(rows: Sequence[dict], pane: str, title: str, value: str) -> go.Figure:
     "Bars: one pane for each value of a column, one group per block, one colour per caption"
-    labels = dict(value=value, block="", caption="")
-    options = dict(x="block", y="value", color="caption", facet_col=pane, barmode="group", labels=labels)
-    fig = px.bar(pd.DataFrame(rows), color_discrete_sequence=COLOURS, **options)
+    fig = px.bar(
+        pd.DataFrame(rows),
+        color_discrete_sequence=COLOURS,
+        x="block",
+        y="value",
+        color="caption",
+        facet_col=pane,
+        barmode="group",
+        labels=dict(value=value, block="", caption=""),
+    )
     fig.for_each_annotation(lambda note: note.update(text=note.text.split("=")[-1]))
     return legend_below(dressed(fig, title=title, height=310, margin_t=84))
 
@@ -107,7 +119,7 @@ def singular_values(
     blocks: Sequence[int],  # K
 ) -> go.Figure:
     "Singular values of the generated matrices, one pane per block"
-    values = spectra(generated)
+    values = torch.linalg.svdvals(generated)
     ranks = range(values.shape[-1])
     rows = [row for rank in ranks for row in _rows(values[..., rank], names, blocks, rank=rank + 1)]
     fig = px.line(
@@ -122,9 +134,12 @@ def singular_values(
     )
     fig.for_each_annotation(lambda note: note.update(text=note.text.split("=")[-1]))
     fig.add_hline(1, line=dict(color=INK, width=1, dash="dot"))
-    height = 150 + 170 * -(-len(blocks) // 6)
-    title = "Singular values of the generated matrices"
-    return legend_below(dressed(fig, title=title, height=height, margin_t=84), 56)
+    return legend_below(
+        dressed(
+            fig, title="Singular values of the generated matrices", height=150 + 170 * -(-len(blocks) // 6), margin_t=84
+        ),
+        56,
+    )
 
 # %% ../../../nbs/09_explore/2_adapters/20_figures.ipynb #fc86a999
 def hidden_change(
@@ -155,8 +170,9 @@ def token_change(
         aspect="auto",
         labels=dict(x="subword tokens, in reading order", color="%"),
     )
-    title = "Change of hidden states by token"
-    return dressed(fig, title=title, height=150 + 26 * len(blocks), coloraxis_colorbar=colour_bar("%"))
+    return dressed(
+        fig, title="Change of hidden states by token", height=150 + 26 * len(blocks), coloraxis_colorbar=colour_bar("%")
+    )
 
 # %% ../../../nbs/09_explore/2_adapters/20_figures.ipynb #09533d86
 def pair_distances(
@@ -215,9 +231,13 @@ def similarity_maps(
     fig.update_xaxes(showticklabels=False, title=f"{n} captions").update_yaxes(showticklabels=False, title="")
     for column, order in enumerate(orders.values(), 1):
         _mark_groups(fig, order.groups, column)
-    bar = colour_bar("centred cosine", tickvals=[-100, 0, 100], ticktext=["−1", "0", "1"])
-    layout = dict(margin=dict(r=8, t=84), coloraxis_colorbar=bar)
-    return dressed(fig, title="Similarity of generated adapters", height=470, **layout)
+    return dressed(
+        fig,
+        title="Similarity of generated adapters",
+        height=470,
+        margin=dict(r=8, t=84),
+        coloraxis_colorbar=colour_bar("centred cosine", tickvals=[-100, 0, 100], ticktext=["−1", "0", "1"]),
+    )
 
 # %% ../../../nbs/09_explore/2_adapters/20_figures.ipynb #afa778dc
 def _mark_groups(fig: go.Figure, groups: Sequence[tuple], column: int) -> None:
@@ -226,9 +246,13 @@ def _mark_groups(fig: go.Figure, groups: Sequence[tuple], column: int) -> None:
     for _, start, _ in groups[1:]:
         fig.add_vline(start - 0.5, col=column, line=line).add_hline(start - 0.5, col=column, line=line)
     if 1 < len(groups) <= 7:
-        middles = [(start + end - 1) / 2 for _, start, end in groups]
-        names = [label.replace("_", "<br>") for label, _, _ in groups]
-        ticks = dict(showticklabels=True, tickangle=-90, tickfont_size=11, tickvals=middles, ticktext=names)
+        ticks = dict(
+            showticklabels=True,
+            tickangle=-90,
+            tickfont_size=11,
+            tickvals=[(start + end - 1) / 2 for _, start, end in groups],
+            ticktext=[label.replace("_", "<br>") for label, _, _ in groups],
+        )
         fig.update_yaxes(ticks | dict(matches=None), col=column)
 
 # %% ../../../nbs/09_explore/2_adapters/20_figures.ipynb #86ff1e30
@@ -246,15 +270,15 @@ def shares(
         name="random labels",
         marker=dict(symbol="line-ew", size=46, line=dict(width=2, color=INK)),
     )
-    title = "Variation of the matrices explained by each label"
-    return legend_below(dressed(fig, title=title, height=310, yaxis_range=[0, 100]), 32)
+    return legend_below(
+        dressed(fig, title="Variation of the matrices explained by each label", height=310, yaxis_range=[0, 100]), 32
+    )
 
 # %% ../../../nbs/09_explore/2_adapters/20_figures.ipynb #87109d04
 def _rank_styles() -> dict[str, dict]:
     "Setting → how its ranks are marked"
-    bar = dict(size=12, symbol="line-ns", line=dict(width=2, color="rgba(128,128,128,.75)"))
     return {
-        "one adapter off": bar,
+        "one adapter off": dict(size=12, symbol="line-ns", line=dict(width=2, color="rgba(128,128,128,.75)")),
         "no adapters": dict(color="rgba(0,0,0,0)", size=15, line=dict(width=2, color=COLOURS[3])),
         "all adapters": dict(color=COLOURS[0], size=11),
         NOW: dict(color=COLOURS[1], size=9, symbol="diamond"),
@@ -269,8 +293,14 @@ def rank_moves(
     labels = [f"{i} · {short(name, 30)}" for i, name in enumerate(names, 1)]
     fig = figure(title="Rank of the target image", x="rank (1 is best, log)", height=190 + 34 * len(ranks))
     for before, after, label in zip(ranks["all adapters"], ranks[NOW], labels):
-        line = dict(mode="lines", line=dict(color=INK, width=2), hoverinfo="skip", showlegend=False)
-        fig.add_scatter(x=[int(before), int(after)], y=[label, label], **line)
+        fig.add_scatter(
+            x=[int(before), int(after)],
+            y=[label, label],
+            mode="lines",
+            line=dict(color=INK, width=2),
+            hoverinfo="skip",
+            showlegend=False,
+        )
     single = [column for column in ranks if column.startswith("without")]
     for name, marker in _rank_styles().items():
         columns = [name] if name in ranks else single
@@ -283,9 +313,12 @@ def rank_moves(
             customdata=np.repeat(columns, len(ranks)),
             hovertemplate="%{customdata}: rank %{x}<extra></extra>",
         )
-    ticks = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000]
-    span = [-0.12, np.log10(max(10, int(ranks.to_numpy().max()) * 1.6))]
-    fig.update_xaxes(type="log", range=span, tickvals=ticks, tickformat=",d")
+    fig.update_xaxes(
+        type="log",
+        range=[-0.12, np.log10(max(10, int(ranks.to_numpy().max()) * 1.6))],
+        tickvals=[1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000],
+        tickformat=",d",
+    )
     return legend_below(fig.update_yaxes(autorange="reversed", type="category"), 52)
 
 # %% ../../../nbs/09_explore/2_adapters/20_figures.ipynb #5026535f

@@ -137,8 +137,7 @@ class Many:
         for name, values in self.labels.items():
             shares, chance = variation_share(self.generated, values)
             rows[name] = [*map(float, shares), chance]
-        columns = [*(f"block {b}" for b in self.blocks), "chance"]
-        return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+        return pd.DataFrame.from_dict(rows, orient="index", columns=[*(f"block {b}" for b in self.blocks), "chance"])
 
 # %% ../../../nbs/09_explore/2_adapters/10_state.ipynb #ec9d0793
 NO_QUERY = dict(text="", language="", target="")
@@ -175,8 +174,12 @@ class AdaptersState(State):
 
     def __init__(self, workbench=None, **traits):
         super().__init__(workbench, **traits)
-        given = f"a workbench of {list(self.workbench.models)}, none of which has adapters"
-        expect(self.model, given, "a model such as 'dasd' or 'static_adapter'", "Train one: `dasd-lab train`.")
+        expect(
+            self.model,
+            f"a workbench of {list(self.workbench.models)}, none of which has adapters",
+            "a model such as 'dasd' or 'static_adapter'",
+            "Train one: `dasd-lab train`.",
+        )
         self.observe(lambda _: self._reset(), "model")
 
 # %% ../../../nbs/09_explore/2_adapters/10_state.ipynb #40ae6c10
@@ -403,8 +406,12 @@ def _read_comparison(self: AdaptersState) -> None:
         read_query(entry["text"], self.method, entry["language"] or None) if entry["text"].strip() else None
         for entry in self.comparison
     ]
-    step = "Enter one, or sample from the corpus."
-    expect(queries and queries[0], "no caption to compare with", "a caption in the first box", step)
+    expect(
+        queries and queries[0],
+        "no caption to compare with",
+        "a caption in the first box",
+        "Enter one, or sample from the corpus.",
+    )
     given = [query for query in queries if query]
     adapted = read_adapters(self.method, [q.encoded for q in given], [q.language for q in given])
     self.compared = Compared(queries, adapted)
@@ -417,8 +424,12 @@ def _caption_pool(self: AdaptersState, languages: Sequence[str], n: int, seed: i
     ids = [wb.ids[k] for k in np.random.default_rng(seed).permutation(len(wb.ids))[:n]]
     captions = [c for id in ids for language in languages for c in wb.captions(id, language)]
     captions += [c for examples in wb.example_captions(languages).values() for c in examples]
-    given = f"images without captions in {', '.join(languages)}"
-    expect(captions, given, "a corpus, or captions in the gallery", "Enter the captions instead.")
+    expect(
+        captions,
+        f"images without captions in {', '.join(languages)}",
+        "a corpus, or captions in the gallery",
+        "Enter the captions instead.",
+    )
     return [c for c in captions if c.origin == "human"] or captions
 
 # %% ../../../nbs/09_explore/2_adapters/10_state.ipynb #ebd733ad
@@ -441,8 +452,12 @@ def take_many(
     report: Callable[[float, str], None] = lambda share, text: None,  # called with the progress
 ) -> None:
     "Read the generated matrices of many captions"
-    given = f"{self.model}, whose adapters are the same for all captions"
-    expect(self.generates, given, "a model that generates matrices for each caption", "Choose another model.")
+    expect(
+        self.generates,
+        f"{self.model}, whose adapters are the same for all captions",
+        "a model that generates matrices for each caption",
+        "Choose another model.",
+    )
     method = self.method
     captions = self._many_captions(n, list(languages or [self.first_language]))
     generated = []
@@ -479,8 +494,12 @@ def take_recall(
     method = self.method
     gallery = self.source.gallery
     captions = [c for c in self._draw_captions(n, [language], 0) if c.visual_id in gallery]
-    wanted = "captions, which define the target image of each query"
-    expect(captions, "images without captions", wanted, "Give a corpus, or add captions to the gallery.")
+    expect(
+        captions,
+        "images without captions",
+        "captions, which define the target image of each query",
+        "Give a corpus, or add captions to the gallery.",
+    )
     settings = switch_offs(method.adapted)
     if 1 < len(self.blocks_off) < len(method.adapted):
         settings[NOW] = self.blocks_off

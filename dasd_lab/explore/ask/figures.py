@@ -65,14 +65,19 @@ def words_figure(
         hovertemplate="%{customdata}: %{y:+.4f}<extra></extra>",
     )
     top = 1.25 * max(map(abs, values), default=0.1)
-    reading_order = "reversed" if direction(words.language) == "rtl" else True
     return figure(
         bars,
         title=f"Words: {words.algorithm.replace('_', ' ')}",
         y="contribution to the score",
         height=300,
         yaxis_range=[min(0, 1.25 * min(values, default=0)) - 0.02 * top, top],
-        xaxis=dict(tickvals=bars.x, ticktext=texts, autorange=reading_order, tickfont_size=14, showgrid=False),
+        xaxis=dict(
+            tickvals=bars.x,
+            ticktext=texts,
+            autorange="reversed" if direction(words.language) == "rtl" else True,
+            tickfont_size=14,
+            showgrid=False,
+        ),
     )
 
 # %% ../../../nbs/09_explore/1_ask/20_figures.ipynb #d7315187

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pandas as pd
 import torch
 from fastcore.basics import patch
-from traitlets import Dict, Int, List, Unicode
+from traitlets import Any, Dict, Int, List, Unicode, observe
 
 from ...base.contracts import Caption, LabError, expect
 from ...corpora.languages import english_name
@@ -68,11 +68,18 @@ class AskState(State):
     answers = Dict()  # model name → Answer
     refusals = Dict()  # model name → why it cannot answer
     chosen = Unicode()  # id of the selected image; empty: none
+    nearest_captions = Any(None, allow_none=True)  # of the selected image, see `nearest`
+    explanation = Any(None, allow_none=True)  # of the selected image, see `why`
 
     def __init__(self, workbench=None, **traits):
         super().__init__(workbench, **traits)
         self._captions: dict[str, tuple[list[Caption], torch.Tensor | None]] = {}  # language → captions, features
         self.models = self.models or [self.workbench.main.name]
+
+    @observe("chosen", "position", "history")
+    def _forget(self, _) -> None:
+        "Drop what was computed for another image or query"
+        self.set_together(nearest_captions=None, explanation=None)
 
     @property
     def now(self) -> HistoryEntry:
@@ -151,8 +158,12 @@ def _show_a_reader(self: AskState, language: str) -> None:
 @patch
 def _check_picture(self: AskState, id: str) -> None:
     "Refuse an image that is not one of the workbench"
-    known = f"one of the {len(self.workbench.ids):,} images"
-    expect(id in self.workbench.main.gallery, f"the image {id!r}", known, "Click an image, or check the id.")
+    expect(
+        id in self.workbench.main.gallery,
+        f"the image {id!r}",
+        f"one of the {len(self.workbench.ids):,} images",
+        "Click an image, or check the id.",
+    )
 
 # %% ../../../nbs/09_explore/1_ask/10_state.ipynb #440b293c
 @patch
@@ -262,7 +273,8 @@ def nearest(
         for c, score in zip([captions[i] for i in best.indices], best.values.tolist()):
             rows.append(dict(language=language, caption=c.text, score=score, correct=c.visual_id == id))
     expect(rows, "images without captions", "captions", "Give a corpus, or add captions to the gallery.")
-    return pd.DataFrame(rows)
+    self.nearest_captions = pd.DataFrame(rows)
+    return self.nearest_captions
 
 # %% ../../../nbs/09_explore/1_ask/10_state.ipynb #0b002367
 @patch
@@ -291,7 +303,8 @@ def why(
     gallery = self.workbench.model(model or self.models[0]).gallery
     language = now.language or None
     of_regions = REGION_METHODS[regions](gallery, now.text, id, language, self.workbench.picture(id))
-    return explain_words(gallery, now.text, id, language, WORD_METHODS[words]), of_regions
+    self.explanation = explain_words(gallery, now.text, id, language, WORD_METHODS[words]), of_regions
+    return self.explanation
 
 # %% ../../../nbs/09_explore/1_ask/10_state.ipynb #59eb5009
 @patch

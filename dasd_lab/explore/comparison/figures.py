@@ -66,8 +66,9 @@ def recall_figure(
             customdata=languages,
             hovertemplate=f"{name}<br>%{{customdata}}: %{{x:.1f}}<extra></extra>",
         )
-    ticks = dict(tickvals=list(range(len(rows))), ticktext=languages, zeroline=False)
-    return fig.update_yaxes(range=[-0.6, len(rows) - 0.4], **ticks)
+    return fig.update_yaxes(
+        range=[-0.6, len(rows) - 0.4], tickvals=list(range(len(rows))), ticktext=languages, zeroline=False
+    )
 
 # %% ../../../nbs/09_explore/5_comparison/20_figures.ipynb #f681d01f
 def difference_figure(
@@ -98,11 +99,6 @@ def difference_figure(
 def _difference_marks(rows: pd.DataFrame, name: str, symbol: str) -> go.Scatter:
     "Differences with intervals, in percentage points"
     points = 100 * rows[["difference", "low", "high"]]
-    hover = (
-        "%{y}: %{x:+.1f} points (%{customdata[0]:+.1f} to %{customdata[1]:+.1f})",
-        "%{customdata[2]:.0f} scenes for the first, %{customdata[3]:.0f} for the second",
-        "p = %{customdata[4]:.3f} (Holm)<extra></extra>",
-    )
     return go.Scatter(
         x=points.difference,
         y=[language_name(code) for code in rows.index],
@@ -117,7 +113,13 @@ def _difference_marks(rows: pd.DataFrame, name: str, symbol: str) -> go.Scatter:
         ),
         marker=dict(size=11, color=COLOURS[0], symbol=symbol, line=dict(width=2)),
         customdata=points[["low", "high"]].join(rows[["first_better", "second_better", "p_holm"]]),
-        hovertemplate="<br>".join(hover),
+        hovertemplate="<br>".join(
+            (
+                "%{y}: %{x:+.1f} points (%{customdata[0]:+.1f} to %{customdata[1]:+.1f})",
+                "%{customdata[2]:.0f} scenes for the first, %{customdata[3]:.0f} for the second",
+                "p = %{customdata[4]:.3f} (Holm)<extra></extra>",
+            )
+        ),
     )
 
 # %% ../../../nbs/09_explore/5_comparison/20_figures.ipynb #e90d3dab
@@ -177,8 +179,12 @@ def gap_figure(
         return empty_figure("No captions.")
     counts = gaps.groupby(["first", "second"]).size().rename("n").reset_index()
     top = max(counts["first"].max(), counts["second"].max(), 10) * 1.5
-    ticks = [10**power for power in range(7) if 10**power <= top]
-    axis = dict(type="log", range=[np.log10(0.7), np.log10(top)], tickvals=ticks, tickformat=",d")
+    axis = dict(
+        type="log",
+        range=[np.log10(0.7), np.log10(top)],
+        tickvals=[10**power for power in range(7) if 10**power <= top],
+        tickformat=",d",
+    )
     fig = figure(
         title="Rank of the target image",
         x=f"{first} (rank, 1 is best)",
@@ -188,14 +194,22 @@ def gap_figure(
         yaxis=axis,
         showlegend=False,
     )
-    equal = dict(color=INK, width=1, dash="dot")
-    fig.add_scatter(x=[0.7, top], y=[0.7, top], mode="lines", line=equal, hoverinfo="skip")
-    area = dict(size=counts["n"], sizemode="area", sizeref=2 * counts["n"].max() / 34**2, sizemin=4)
+    fig.add_scatter(
+        x=[0.7, top], y=[0.7, top], mode="lines", line=dict(color=INK, width=1, dash="dot"), hoverinfo="skip"
+    )
     fig.add_scatter(
         x=counts["first"],
         y=counts["second"],
         mode="markers",
-        marker=dict(color=COLOURS[0], opacity=0.75, line=dict(width=0), **area),
+        marker=dict(
+            color=COLOURS[0],
+            opacity=0.75,
+            line=dict(width=0),
+            size=counts["n"],
+            sizemode="area",
+            sizeref=2 * counts["n"].max() / 34**2,
+            sizemin=4,
+        ),
         customdata=counts["n"],
         hovertemplate=f"{first}: rank %{{x}}<br>{second}: rank %{{y}}<br>%{{customdata}} captions<extra></extra>",
     )

@@ -25,7 +25,6 @@ from dasd_lab.evaluation.comparison import (
     MethodComparison,
     RunRecord,
     curves,
-    differing,
     flat,
     load_record,
     read_run,
@@ -73,9 +72,12 @@ class GalleryCorpus:
         self.workbench = workbench
         self.ids = workbench.ids
         self.all_captions = [caption for id in self.ids for caption in workbench.captions(id)]
-        wanted = "captions, which define the target image of each query"
-        step = "Give a corpus, or add captions to the gallery. Settings and curves need none."
-        expect(self.all_captions, "images without captions", wanted, step)
+        expect(
+            self.all_captions,
+            "images without captions",
+            "captions, which define the target image of each query",
+            "Give a corpus, or add captions to the gallery. Settings and curves need none.",
+        )
         self.languages = tuple(dict.fromkeys(caption.language for caption in self.all_captions))
 
     def __len__(self) -> int:
@@ -187,8 +189,12 @@ def add_folder(
     path = str(folder).strip()
     expect(path, "an empty path", "the folder of a run, or of several runs", "Type its path.")
     names = self._read_folder(shipped_run(path) if path in shipped_runs() else Path(path).expanduser())
-    wanted = "folders with card.json, log.jsonl or a saved method"
-    expect(names, f"{folder}, which contains no runs", wanted, "Check the path.")
+    expect(
+        names,
+        f"{folder}, which contains no runs",
+        "folders with card.json, log.jsonl or a saved method",
+        "Check the path.",
+    )
     self.runs = list(self.records)
     self.choose(*dict.fromkeys([*self.chosen, *names][:MAX_RUNS]))
     return names
@@ -211,18 +217,6 @@ def choose(
 def chosen_records(self: CompareState) -> list[RunRecord]:
     "Settings and logs of the chosen runs"
     return [self.records[name] for name in self.chosen]
-
-# %% ../../../nbs/09_explore/5_comparison/10_state.ipynb #79745e3d
-@patch
-def differing_settings(self: CompareState) -> pd.DataFrame:
-    "Settings in which the chosen runs differ"
-    return differing(self.chosen_records)
-
-
-@patch
-def n_settings(self: CompareState) -> int:
-    "Number of settings that at least one of the chosen runs has"
-    return len({setting for record in self.chosen_records for setting in record.settings})
 
 # %% ../../../nbs/09_explore/5_comparison/10_state.ipynb #ee9d903e
 @patch
@@ -249,8 +243,7 @@ def facts(self: CompareState) -> pd.DataFrame:
         seed, parameters = record.settings.get("seed"), record.facts.get("parameters")
         minutes = None if cpu_s is None else round(cpu_s / 60, 1)
         rows.append((name, record.state, record.settings.get("method", ""), seed, parameters, minutes))
-    columns = ["run", "state", "method", "seed", "parameters", "CPU minutes"]
-    return pd.DataFrame(rows, columns=columns, dtype=object)
+    return pd.DataFrame(rows, columns=["run", "state", "method", "seed", "parameters", "CPU minutes"], dtype=object)
 
 # %% ../../../nbs/09_explore/5_comparison/10_state.ipynb #39a85a90
 @patch
@@ -307,8 +300,12 @@ def evaluate(
         comparison.measure(name, language)
     self.evaluated += len(pending)
     unfinished = ", ".join(name for name in self.chosen if name not in ready)
-    step = "Their settings and curves are shown; evaluate again when they are trained."
-    expect(not unfinished, f"{unfinished} without weights", "finished runs", step)
+    expect(
+        not unfinished,
+        f"{unfinished} without weights",
+        "finished runs",
+        "Their settings and curves are shown; evaluate again when they are trained.",
+    )
 
 # %% ../../../nbs/09_explore/5_comparison/10_state.ipynb #a746bc4b
 @patch
@@ -348,15 +345,20 @@ def table(self: CompareState) -> pd.DataFrame:  # a row per language, a column p
 @patch
 def paired(self: CompareState) -> pd.DataFrame:  # see `MethodComparison.differences`
     "Recall differences of the pair, a row per language; mean recall if the metric is no recall"
-    metric = self.metric if "_R@" in self.metric else "mean_recall"
-    return self.comparison().differences(self.first, self.second, self.languages(), metric)
+    return self.comparison().differences(
+        self.first, self.second, self.languages(), self.metric if "_R@" in self.metric else "mean_recall"
+    )
 
 
 @patch
 def gaps(self: CompareState) -> pd.DataFrame:  # see `MethodComparison.rank_gaps`
     "Captions of the language with their ranks in both runs"
-    given = f"{self.language or 'no language'}, in which the two runs are not evaluated"
-    expect(self.language in self.languages(), given, "an evaluated language", "Press Evaluate.")
+    expect(
+        self.language in self.languages(),
+        f"{self.language or 'no language'}, in which the two runs are not evaluated",
+        "an evaluated language",
+        "Press Evaluate.",
+    )
     return self.comparison().rank_gaps(self.first, self.second, self.language)
 
 # %% ../../../nbs/09_explore/5_comparison/10_state.ipynb #dc4f5c4e
@@ -384,5 +386,4 @@ def selected(
     row = queries.iloc[self.query]
     ranks = {self.first: int(row["first"])} | {self.second: int(row["second"])}
     hits = {name: self.comparison().best(name, row["text"], self.language, k) for name in ranks}
-    found = dict(text=row["text"], language=self.language, visual_id=row["visual_id"])
-    return SimpleNamespace(**found, ranks=ranks, hits=hits)
+    return SimpleNamespace(text=row["text"], language=self.language, visual_id=row["visual_id"], ranks=ranks, hits=hits)

@@ -28,11 +28,9 @@ def end_at_once(*_) -> NoReturn:
 
 # %% ../../../nbs/09_explore/9_host/45_stopping.ipynb #75d1f22a
 def end_on_ctrl_c() -> None:
-    "Let Ctrl-C end this process until `answer_ctrl_c`; the command that became this process has put it off"
+    "Let Ctrl-C end this process until `answer_ctrl_c`"
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # ignored in the background
         signal.signal(signal.SIGINT, end_at_once)
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
 
 def answer_ctrl_c(

@@ -103,5 +103,5 @@ def serve_page(
     logging.getLogger("tornado").setLevel(logging.ERROR)
     # without XSRF cookies a page that closes can end its kernel, whose name nobody else knows
     page = WebPage.instance(auto_token=True, tornado_settings=dict(allow_remote_access=False, disable_check_xsrf=True))
-    page.initialize([*web_arguments(Path(notebook or WORKBENCH), port), *extra])
+    page.initialize([*web_arguments(Path(notebook or WORKBENCH).resolve(), port), *extra])
     page.start()

@@ -129,7 +129,6 @@ def map_figure(
         layer="below",
         yanchor="top",
     )
-    bar = colour_bar("share of attention", tickformat=".0%")
     return figure(
         _heatmap(heat),
         title=reading.names[slot].capitalize() + (": fits the query best" if best else ""),
@@ -137,7 +136,12 @@ def map_figure(
         images=[below],
         xaxis=dict(visible=False, constrain="domain", range=[left, right]),
         yaxis=dict(visible=False, constrain="domain", range=[bottom, top], scaleanchor="x"),
-        coloraxis=dict(colorscale="Inferno", cmin=0, cmax=float(reading.heat.max()), colorbar=bar),
+        coloraxis=dict(
+            colorscale="Inferno",
+            cmin=0,
+            cmax=float(reading.heat.max()),
+            colorbar=colour_bar("share of attention", tickformat=".0%"),
+        ),
         margin=dict(l=8, r=8, b=12),
     )
 
@@ -178,17 +182,23 @@ def scores_html(
 ) -> str:
     "A table of similarities and the score"
     best = matches.best[0]
-    best_name = f'<b class="dl-best" aria-current="true">{reading.names[best]} · fits best</b>'
     similarities = zip(reading.names, matches.slots[0].tolist())
     slots = [(name, similarity, "") for name, similarity in similarities]
-    slots[best] = (best_name, slots[best][1], f"× {1 - matches.beta:.2g}")
+    slots[best] = (
+        f'<b class="dl-best" aria-current="true">{reading.names[best]} · fits best</b>',
+        slots[best][1],
+        f"× {1 - matches.beta:.2g}",
+    )
     rows = [
         ("whole image", float(matches.whole[0]), f"× {matches.beta:g}"),
         *(slots if len(slots) <= MAX_VIEWS else slots[best : best + 1]),
         ("score", float(matches.score[0]), ""),
     ]
-    table = pd.DataFrame(rows, columns=["query and", "similarity", "weight in the score"])
-    return table_html(table, raw=["query and"], css_class="dl-slot-scores")
+    return table_html(
+        pd.DataFrame(rows, columns=["query and", "similarity", "weight in the score"]),
+        raw=["query and"],
+        css_class="dl-slot-scores",
+    )
 
 # %% ../../../nbs/09_explore/6_slots/20_figures.ipynb #2ef562d3
 def cosines_figure(
@@ -215,8 +225,9 @@ def cosines_figure(
     fig.update_xaxes(title=None).update_yaxes(title=None)
     names = [name.replace("slot ", "") for name in reading.names] if len(reading.names) <= MAX_VIEWS else []
     fig.update_xaxes(tickvals=list(range(len(names))), ticktext=names).update_yaxes(ticktext=names)
-    layout = dict(coloraxis_showscale=False, margin=dict(l=28, r=8, t=84, b=30))
-    return dressed(fig, title="Cosines between slots", height=270, **layout)
+    return dressed(
+        fig, title="Cosines between slots", height=270, coloraxis_showscale=False, margin=dict(l=28, r=8, t=84, b=30)
+    )
 
 # %% ../../../nbs/09_explore/6_slots/20_figures.ipynb #976662a5
 def wins_figure(
@@ -269,6 +280,5 @@ def nearest_html(
     for slot, words in near.groupby("slot"):
         numbers = [f"{word.similarity:.2f} ({word.more:+.2f})" for word in words.itertuples()]
         texts = [tagged(word.text, word.language) for word in words.itertuples()]
-        cells = [f'{text} <span class="dl-soft">{n}</span>' for text, n in zip(texts, numbers)]
-        columns[reading.names[slot]] = cells
+        columns[reading.names[slot]] = [f'{text} <span class="dl-soft">{n}</span>' for text, n in zip(texts, numbers)]
     return table_html(pd.DataFrame(columns), raw=list(columns))

@@ -158,8 +158,12 @@ def count_wins(
         for caption in written_captions(self.workbench, gallery.ids[i], language)[:1]
     ]
     report(0.2, f"{len(captions):,} captions in {len(source.languages)} languages")
-    step = "Give a corpus, or add captions with the images."
-    expect(captions, "images without captions", "a corpus, or captions in the gallery", step)
+    expect(
+        captions,
+        "images without captions",
+        "a corpus, or captions in the gallery",
+        "Give a corpus, or add captions with the images.",
+    )
     wins = slot_wins(gallery, captions)
     if self.model == source.name:
         self.wins = wins
@@ -182,8 +186,12 @@ def find_nearest(
     words = content_words(captions, language)
     if not words and method.describer and language == method.backbone.source_language:
         words = method.describer.words
-    step = "Choose another language, or give a corpus."
-    expect(words, f"no captions in {language!r}", "captions to take words from", step)
+    expect(
+        words,
+        f"no captions in {language!r}",
+        "captions to take words from",
+        "Choose another language, or give a corpus.",
+    )
     nearest = nearest_to_slots(source.gallery, chosen, [Caption(word, language, "") for word in words], 6, by)
     if (self.model, self.chosen) == (source.name, chosen):
         self.nearest = nearest

@@ -160,17 +160,17 @@ def map_figure(
     analysis = state.analysis
     found = analysis.maps[feature]
     reducer = analysis.settings.reducer
-    hover = [hover_text(c) for c in analysis.captions]
-    removed = ["toImage", "zoomIn2d", "zoomOut2d", "autoScale2d", "sendChartToCloud"]
     fig = figure(
-        points_trace(found.points, state.colouring(feature), hover, state.selection),
-        ring_trace(found.points, state.focus),
+        points_trace(found, state.colouring(feature), [hover_text(c) for c in analysis.captions], state.selection),
+        ring_trace(found, state.focus),
         title=NAMES[feature],
         height=height,
         dragmode="lasso",
         showlegend=False,
         margin=dict(l=30, r=6, t=62, b=30),
-        modebar=dict(remove=removed, bgcolor="rgba(0,0,0,0)"),
+        modebar=dict(
+            remove=["toImage", "zoomIn2d", "zoomOut2d", "autoScale2d", "sendChartToCloud"], bgcolor="rgba(0,0,0,0)"
+        ),
         xaxis=_map_axis(reducer, 1),
         yaxis=_map_axis(reducer, 2) | dict(scaleanchor="x"),
         uirevision=f"{id(found)} {reducer}",
@@ -184,7 +184,7 @@ def changes(
     ring: bool = True,  # draw the ring around the highlighted caption
 ) -> tuple[dict, dict]:  # for `Plot.restyle`
     "What a new colour, selection or highlight changes in the traces of a map"
-    points = state.analysis.maps[feature].points
+    points = state.analysis.maps[feature]
     fresh = points_trace(points, state.colouring(feature), None, state.selection)
     around = ring_trace(points, state.focus if ring else -1)
     painted = dict(marker=fresh.marker.to_plotly_json(), selectedpoints=fresh.selectedpoints)
@@ -249,7 +249,7 @@ def maps_figure(
     hover = [hover_text(c) for c in analysis.captions]
     marks: dict[str, tuple[str, str]] = {}
     for column, name in enumerate(features, 1):
-        points, colouring = analysis.maps[name].points, state.colouring(name)
+        points, colouring = analysis.maps[name], state.colouring(name)
         fig.add_trace(points_trace(points, colouring, hover, state.selection, name == features[-1]), 1, column)
         fig.add_trace(ring_trace(points, state.focus), 1, column)
         fig.update_xaxes(_map_axis(analysis.settings.reducer, 1), col=column)
@@ -258,11 +258,16 @@ def maps_figure(
         )
         marks = {kind_name(colouring, kind): mark for kind, mark in kind_marks(colouring).items()} | marks
     for name, (colour, symbol) in marks.items():
-        marker = dict(color=colour, symbol=symbol, size=10)
-        fig.add_scatter(x=[None], y=[None], mode="markers", name=name, marker=marker)
-    legend = dict(orientation="h", yanchor="top", y=-0.1, xanchor="left", x=0)
-    margin = dict(l=40, r=10, t=74 if title else 40, b=40)
-    return dressed(fig, title=title, height=height, legend=legend, margin=margin)
+        fig.add_scatter(
+            x=[None], y=[None], mode="markers", name=name, marker=dict(color=colour, symbol=symbol, size=10)
+        )
+    return dressed(
+        fig,
+        title=title,
+        height=height,
+        legend=dict(orientation="h", yanchor="top", y=-0.1, xanchor="left", x=0),
+        margin=dict(l=40, r=10, t=74 if title else 40, b=40),
+    )
 
 # %% ../../../nbs/09_explore/3_styles/20_figures.ipynb #f0c1366e
 MEASURES = dict(nmi="normalised mutual information (NMI)", ari="adjusted Rand index (ARI)")

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 from fastcore.basics import patch
+from sklearn.preprocessing import normalize
 from traitlets import Any, Bool, Int, Tuple, Unicode
 
 from ...base.contracts import Caption, expect
@@ -25,7 +26,6 @@ from ...base.foundation import data_root
 from ...corpora.languages import direction
 from dasd_lab.evaluation.maps import (
     ClusterSpec,
-    Map,
     MapSpec,
     agreement_table,
     caption_facts,
@@ -37,7 +37,7 @@ from dasd_lab.evaluation.maps import (
     neighbours_kept,
     standardised,
 )
-from ...evaluation.probes import paraphrase_invariance, unit_rows
+from ...evaluation.probes import paraphrase_invariance
 from ..sentences import read_sentences
 from ..theme import duration_text
 from ..workbench import State, Workbench, shows_messages
@@ -179,8 +179,9 @@ def has_pictures(self: StylesState) -> bool:
 def settings(self: StylesState) -> Settings:
     "The current settings"
     drawn = self.model, self.n, self.languages, self.seed, self.within, self.reducer
-    clusters = ClusterSpec(self.clustering, self.n_clusters, self.min_size, seed=self.seed)
-    return Settings(*drawn, clusters, self.on, self.sentences)
+    return Settings(
+        *drawn, ClusterSpec(self.clustering, self.n_clusters, self.min_size, seed=self.seed), self.on, self.sentences
+    )
 
 # %% ../../../nbs/09_explore/3_styles/10_state.ipynb #46e06543
 @patch
@@ -188,8 +189,12 @@ def _drawn(self: StylesState, settings: Settings) -> tuple[list[Caption], pd.Dat
     "Captions and their facts"
     languages = dict.fromkeys(c.language for c in settings.sentences) or settings.languages
     unreadable = ", ".join(language for language in languages if language not in self.readable)
-    step = f"Choose among the languages of {self.model!r}."
-    expect(not unreadable, f"captions in {unreadable}", f"some of {', '.join(self.readable)}", step)
+    expect(
+        not unreadable,
+        f"captions in {unreadable}",
+        f"some of {', '.join(self.readable)}",
+        f"Choose among the languages of {self.model!r}.",
+    )
     if settings.sentences:
         return list(settings.sentences), _sentence_facts(settings.sentences)
     n, seed, bench = settings.n, settings.seed, self.workbench
@@ -198,8 +203,12 @@ def _drawn(self: StylesState, settings: Settings) -> tuple[list[Caption], pd.Dat
     found = bench.sample(n, languages, "human", seed)
     if len(found) < n:
         found = bench.sample(n, languages, None, seed)
-    given = f"{len(found)} captions in {', '.join(languages)}"
-    expect(len(found) >= 10, given, "at least 10", "Choose more languages, or add captions to the gallery.")
+    expect(
+        len(found) >= 10,
+        f"{len(found)} captions in {', '.join(languages)}",
+        "at least 10",
+        "Choose more languages, or add captions to the gallery.",
+    )
     return found, caption_facts(found, bench.corpus.facts if bench.splits else lambda id: {}, self.english)
 
 # %% ../../../nbs/09_explore/3_styles/10_state.ipynb #33bc108d
@@ -221,13 +230,13 @@ def _features(self: StylesState, settings: Settings) -> dict[str, np.ndarray]:
 
 # %% ../../../nbs/09_explore/3_styles/10_state.ipynb #f1792145
 @patch
-def _map(self: StylesState, settings: Settings, feature: str) -> tuple[Map, tuple[float, float]]:
+def _map(self: StylesState, settings: Settings, feature: str) -> tuple[np.ndarray, tuple[float, float]]:
     "Map of a feature, and its share of preserved neighbours"
     x = self._features(settings)[feature]
     k = neighbourhood(len(x))
     self.report(0.5, f"{REDUCER_NAMES[settings.reducer]} of {NAMES[feature]}, {self.expected_time()} …")
     made = map_of(x, MapSpec(settings.reducer, settings.seed, k), self.keep_in if len(x) > 1000 else None)
-    return made, neighbours_kept(x, made.points, k, n_max=1000)
+    return made, neighbours_kept(x, made, k, n_max=1000)
 
 
 _IRRELEVANT = dict(
@@ -249,7 +258,7 @@ def _analysed(self: StylesState, settings: Settings) -> SimpleNamespace:
     features = self._features(settings)
     maps = {name: self._map(settings._replace(clusters=None, on=""), name) for name in features}
     self.report(0.9, "clusters …")
-    clustered = {name: maps[name][0].points if settings.on == "map" else x for name, x in features.items()}
+    clustered = {name: maps[name][0] if settings.on == "map" else x for name, x in features.items()}
     clusters = {name: find_clusters(x, settings.clusters) for name, x in clustered.items()}
     english = [self.english(caption.visual_id) for caption in captions]
     return SimpleNamespace(
@@ -428,7 +437,7 @@ def nearest(
     "Captions with the highest cosine of the standardised features"
     found = {}
     for name, x in self.analysis.features.items():
-        cosine = unit_rows(x) @ x[index]  # times the length of one row
+        cosine = normalize(x) @ x[index]  # times the length of one row
         cosine[index] = -np.inf
         found[name] = np.argsort(-cosine, kind="stable")[: min(k, len(x) - 1)].tolist()
     return found
@@ -443,8 +452,12 @@ def select(
     "Select captions"
     chosen = tuple(sorted({int(i) for i in indices}))
     n = len(self.analysis.captions) if self.analysis else 0
-    step = "Select on the map that is shown."
-    expect(set(chosen) <= set(range(n)), f"{len(chosen)} indices", "captions of the map", step)
+    expect(
+        set(chosen) <= set(range(n)),
+        f"{len(chosen)} indices",
+        "captions of the map",
+        "Select on the map that is shown.",
+    )
     self.selection = chosen
 
 # %% ../../../nbs/09_explore/3_styles/10_state.ipynb #51d8f883

@@ -40,16 +40,19 @@ def curves(
     "Loss terms, validation, learning rate, gradient norm, critic accuracy and the norm of f_sa, by step"
     rows = logged_curves([RunRecord("", None, {}, list(log))])
     losses = rows[rows["name"].isin(loss_terms(log))]
-    specs = [[dict(colspan=2), None, dict(colspan=2), None], [{}] * 4]
-    fig = make_subplots(2, 4, specs=specs, subplot_titles=[title for _, _, title, _, _ in PANES.values()])
+    fig = make_subplots(
+        2,
+        4,
+        specs=[[dict(colspan=2), None, dict(colspan=2), None], [{}] * 4],
+        subplot_titles=[title for _, _, title, _, _ in PANES.values()],
+    )
     for column, (row, col, _, factor, missing) in PANES.items():
         at = dict(row=row, col=col)
         names = losses["name"].unique() if column == "loss" else [column]
         for i, name in enumerate(names):
             _add_curve(fig, rows[rows["name"] == name], name, factor, at, COLOURS[i if column == "loss" else col + 2])
         if not rows["name"].isin(names).any():
-            place = dict(xref="x domain", yref="y domain", x=0.5, y=0.5)
-            fig.add_annotation(text=missing, showarrow=False, **place, **at)
+            fig.add_annotation(text=missing, showarrow=False, xref="x domain", yref="y domain", x=0.5, y=0.5, **at)
         fig.update_yaxes(rangemode="tozero", nticks=5, **at)
     for begin in rows.groupby("stage")["step"].min():
         if begin > 0:
@@ -84,11 +87,15 @@ def lengths(
     "Characters of both sides of each pair, with doubtful pairs marked"
     doubts = {f.line: f.what for f in captions.faults if f.kept and f.kind in ("length", "language")}
     usual = [pair for pair in captions.pairs if pair.line not in doubts]
-    doubtful = [pair for pair in captions.pairs if pair.line in doubts]
     every = -(-len(usual) // most) or 1
     return figure(
         _points(usual[::every], doubts, name="usual", marker=dict(color=COLOURS[0], size=5, opacity=0.55)),
-        _points(doubtful, doubts, name="to check", marker=dict(color=MISS, symbol="diamond", size=9, opacity=1)),
+        _points(
+            [pair for pair in captions.pairs if pair.line in doubts],
+            doubts,
+            name="to check",
+            marker=dict(color=MISS, symbol="diamond", size=9, opacity=1),
+        ),
         x="English, characters",
         y=f"{captions.language}, characters",
         height=300,
@@ -127,5 +134,6 @@ def reached(
         color_discrete_sequence=[COLOURS[4], COLOURS[0]],
         labels=dict(value="share of captions, %", index=""),
     )
-    layout = dict(xaxis_range=[0, 100], legend_traceorder="reversed", yaxis_automargin=True)
-    return dressed(fig, height=110 + 70 * len(results), **layout)
+    return dressed(
+        fig, height=110 + 70 * len(results), xaxis_range=[0, 100], legend_traceorder="reversed", yaxis_automargin=True
+    )

@@ -138,16 +138,24 @@ def read(
 ) -> None:
     "Read parallel captions and check each line"
     language = language or self.language
-    step = "Choose the language, such as it or Italian."
-    expect(language, "captions without a language", "an ISO 639 code or an English name", step)
+    expect(
+        language,
+        "captions without a language",
+        "an ISO 639 code or an English name",
+        "Choose the language, such as it or Italian.",
+    )
     code = language_code(language)
     captions = read_parallel(data, code, name, self.backbone.source_language)
     self._places = None
-    source = name or (data.name if isinstance(data, Path) else "pasted")
-    self.set_together(language=code, source_name=source, captions=captions)
-    given = f"no usable pair in {captions.n_lines} lines"
-    wanted = "lines with English, a tab or comma, and the new language"
-    expect(captions.pairs, given, wanted, "See the table of faults.")
+    self.set_together(
+        language=code, source_name=name or (data.name if isinstance(data, Path) else "pasted"), captions=captions
+    )
+    expect(
+        captions.pairs,
+        f"no usable pair in {captions.n_lines} lines",
+        "lines with English, a tab or comma, and the new language",
+        "See the table of faults.",
+    )
 
 # %% ../../../nbs/09_explore/4_training/10_state.ipynb #87604b00
 @patch
@@ -202,8 +210,12 @@ def plan(self: TrainingState) -> pd.DataFrame:  # stage, steps, captions_per_ste
 def changes(self: TrainingState) -> dict:  # dotted setting → value, as in `dasd-lab train --set`
     "Settings that differ from the preset"
     defaults = [stage.steps for stage in self.stages]
-    are_right = len(self.steps) == len(defaults) and min(self.steps) >= 1
-    expect(are_right, f"steps {self.steps}", f"{len(defaults)} numbers, at least 1", "Correct the steps.")
+    expect(
+        len(self.steps) == len(defaults) and min(self.steps) >= 1,
+        f"steps {self.steps}",
+        f"{len(defaults)} numbers, at least 1",
+        "Correct the steps.",
+    )
     n = len(load_preset(self.preset)["languages"])
     steps = enumerate(zip(self.steps, defaults))
     return {f"stages.{i}.steps": chosen * n for i, (chosen, default) in steps if chosen != default}
@@ -220,8 +232,9 @@ def start(self: TrainingState) -> None:
     "Start a training in a subprocess, in a new folder of `runs`"
     self._check_idle()
     pairs = self.captions.pairs if self.captions else []
-    wanted = f"at least {FEWEST}, better some thousand"
-    expect(len(pairs) >= FEWEST, f"{len(pairs)} pairs", wanted, "Read captions first.")
+    expect(
+        len(pairs) >= FEWEST, f"{len(pairs)} pairs", f"at least {FEWEST}, better some thousand", "Read captions first."
+    )
     changes = self.changes()
     name = f"{date.today()}-{self.language}"
     folder = next(folder for i in count(1) if not (folder := self.runs / f"{name}-{i}").exists())
@@ -246,8 +259,7 @@ def _watch(self: TrainingState, child: TrainingProcess) -> None:
 @shows_messages
 def stop(self: TrainingState) -> None:
     "Stop the training after its current step; it saves a checkpoint"
-    running = self.child is not None and self.child.alive
-    expect(running, "no running training", "a training to stop", "Start one.")
+    expect(self.child is not None and self.child.alive, "no running training", "a training to stop", "Start one.")
     self.child.stop()
     self.poll()
 
@@ -271,9 +283,13 @@ def attach(
     self._check_idle()
     child = TrainingProcess(folder)
     job = child.job
-    captions = read_parallel(Path(job.captions), job.language, recognise=False)
     self._places = None
-    self.set_together(captions=captions, language=job.language, source_name=Path(folder).name, seed=job.seed)
+    self.set_together(
+        captions=read_parallel(Path(job.captions), job.language, recognise=False),
+        language=job.language,
+        source_name=Path(folder).name,
+        seed=job.seed,
+    )
     self.use_pictures = bool(job.corpus)
     self.preset = job.preset
     self.steps = tuple(stage.steps for stage in scaled_stages(vary(load_preset(job.preset), job.changes), 1))
@@ -350,8 +366,12 @@ def words(self: TrainingState) -> str:
 @patch
 def trained(self: TrainingState) -> RetrievalMethod:
     "The method of the finished run, on the workbench's backbone"
-    given = f"a training with status {self.status!r}"
-    expect(self.status == "finished", given, "a finished training", "Wait until it ends, or resume it.")
+    expect(
+        self.status == "finished",
+        f"a training with status {self.status!r}",
+        "a finished training",
+        "Wait until it ends, or resume it.",
+    )
     return load_method(self.folder / "method", self.backbone)
 
 # %% ../../../nbs/09_explore/4_training/10_state.ipynb #d318b61e
@@ -402,9 +422,14 @@ def _held_out_rows(self: TrainingState, method: RetrievalMethod) -> list[dict]:
     for corpus in targets if pairs else ():
         held = held_out(pairs, self.language, self.backbone, corpus)
         if (held.to == "pictures") == (corpus is not None):  # otherwise some held-out pairs have no image
-            found = f"{len(held.wanted):,} {held.to.replace('pictures', 'images')}"
-            label = f"held out from the file ({self.language})"
-            rows.append(_result_row(label, found, len(pairs), held_out_figures(method, held)))
+            rows.append(
+                _result_row(
+                    f"held out from the file ({self.language})",
+                    f"{len(held.wanted):,} {held.to.replace('pictures', 'images')}",
+                    len(pairs),
+                    held_out_figures(method, held),
+                )
+            )
     return rows
 
 # %% ../../../nbs/09_explore/4_training/10_state.ipynb #8aca2c73
@@ -420,11 +445,16 @@ def _test_rows(self: TrainingState, method: RetrievalMethod) -> list[dict]:
     kind = "free-style captions (generated)" if hasattr(corpus, "scene") else "human captions"
     rows = []
     for language, texts in ((self.language, captions), (source, corpus.captions("test", source, "human"))):
-        features = method.encode_captions([caption.text for caption in texts], language)
-        ranks = rank(method.score, features, visuals, caption_positives(texts, ids))
+        ranks = rank(
+            method.score,
+            method.encode_captions([caption.text for caption in texts], language),
+            visuals,
+            caption_positives(texts, ids),
+        )
         frozen = " (frozen text tower)" if language == source and method.frozen_source else ""
-        label = f"{kind}, {language}{frozen}"
-        rows.append(_result_row(label, f"{len(ids):,} images", len(texts), retrieval_figures(ranks)))
+        rows.append(
+            _result_row(f"{kind}, {language}{frozen}", f"{len(ids):,} images", len(texts), retrieval_figures(ranks))
+        )
     return rows
 
 # %% ../../../nbs/09_explore/4_training/10_state.ipynb #f162283d
@@ -449,6 +479,5 @@ def ask(
     k: int = 12,  # images
 ) -> None:
     "Search the workbench's images with the new model"
-    given = "no model for this language yet"
-    expect(self.added, given, "a finished training", "Train one, or open an earlier run.")
+    expect(self.added, "no model for this language yet", "a finished training", "Train one, or open an earlier run.")
     self.hits = self.workbench.model(self.added).search(text, self.language, k) if text.strip() else None

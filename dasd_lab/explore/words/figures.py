@@ -23,7 +23,6 @@ from dasd_lab.explore.theme import (
     capitalized,
     colour_map,
     dressed,
-    figure,
     language_name,
     legend_below,
     rank_bars,
@@ -108,7 +107,6 @@ def neighbours_figure(
     selected = words.table.loc[word]
     near = near.sort_values("cosine", ascending=False, kind="stable").reset_index(drop=True)
     english = [english_of(text, language) for text, language in zip(near.word, near.language)]
-    labels = [f"{text} ({meaning})" if meaning else text for text, meaning in zip(near.word, english)]
     near["vector"] = [_vector_kind(row, selected, words) for _, row in near.iterrows()]
     fig = px.bar(
         near,
@@ -122,7 +120,12 @@ def neighbours_figure(
         color_discrete_map=colour_map(words.languages),
         labels=dict(cosine="cosine of universal vectors", index="", y=""),
     ).update_traces(width=0.8, textposition="outside", cliponaxis=False)
-    ticks = dict(tickvals=list(near.index), ticktext=labels, showgrid=False, tickfont_size=12)
+    ticks = dict(
+        tickvals=list(near.index),
+        ticktext=[f"{text} ({meaning})" if meaning else text for text, meaning in zip(near.word, english)],
+        showgrid=False,
+        tickfont_size=12,
+    )
     return legend_below(
         dressed(
             fig,
@@ -142,23 +145,6 @@ def _thin_out(curve: pd.DataFrame) -> pd.DataFrame:
     later = {int(200 * (n / 200) ** (i / 300)) for i in range(300)} if n > 400 else range(200, n)
     return curve.iloc[sorted({*range(min(200, n)), *later, n - 1})]
 
-# %% ../../../nbs/09_explore/7_words/20_figures.ipynb #6a21914e
-def _curve_trace(curve: pd.DataFrame) -> go.Scatter:
-    shown = _thin_out(curve)
-    return go.Scatter(
-        x=shown["rank"],
-        y=shown["count"],
-        mode="lines+markers",
-        marker=dict(size=4, color=COLOURS[0]),
-        line=dict(color=COLOURS[0]),
-        customdata=shown[["word", "covered"]],
-        hovertemplate=(
-            "%{customdata[0]}: %{y:,} occurrences, rank %{x:,}<br>"
-            "words up to this rank: %{customdata[1]:.0%} of all occurrences<extra></extra>"
-        ),
-        showlegend=False,
-    )
-
 # %% ../../../nbs/09_explore/7_words/20_figures.ipynb #f6ce1ff2
 def frequency_figure(
     words: SharedWords,  # words of the method
@@ -169,20 +155,36 @@ def frequency_figure(
     curve = words.curve(language)
     k = words.cut(language)
     covered = f"{k:,} of {len(curve):,} words cover {curve.covered[k - 1]:.0%}" if k else ""
-    axis = dict(type="log", dtick=1)
-    fig = figure(
-        _curve_trace(curve),
+    fig = px.line(
+        _thin_out(curve),
+        x="rank",
+        y="count",
+        log_x=True,
+        log_y=True,
+        markers=True,
+        hover_data={"word": True, "covered": ":.0%"},
+        color_discrete_sequence=COLOURS,
+    ).update_traces(marker_size=4)
+    dressed(
+        fig,
         title=f"{english_name(language)}: {covered or f'all {len(curve):,} words read entries'}",
         x="rank of the word (logarithmic)",
         y="occurrences in the training captions",
         height=330,
-        xaxis=axis,
-        yaxis=axis,
+        xaxis_dtick=1,
+        yaxis_dtick=1,
     )
     if word in words.table.index and words.table.language[word] == language:
         at = word - words.vocabulary.first[language]
-        mark = dict(mode="markers+text", textposition="top right", marker=dict(size=11, color=MARK, symbol="diamond"))
-        fig.add_scatter(x=[at + 1], y=[curve["count"][at]], text=[curve.word[at]], showlegend=False, **mark)
+        fig.add_scatter(
+            x=[at + 1],
+            y=[curve["count"][at]],
+            text=[curve.word[at]],
+            showlegend=False,
+            mode="markers+text",
+            textposition="top right",
+            marker=dict(size=11, color=MARK, symbol="diamond"),
+        )
     if k:
         note = dict(text=f"K = {k:,}", showarrow=False, xanchor="left", xshift=5, yanchor="top")
         fig.add_vline(x=k + 0.5, line=dict(color=INK, dash="dash", width=1.5))
@@ -194,8 +196,13 @@ def serving_figure(
     serving: pd.DataFrame,  # of `entries_by_languages`
 ) -> go.Figure:
     "Number of entries by the number of languages that share them"
-    labels = dict(index="languages", value="entries", variable="")
-    fig = px.bar(serving, barmode="group", text_auto=",", color_discrete_sequence=COLOURS, labels=labels)
+    fig = px.bar(
+        serving,
+        barmode="group",
+        text_auto=",",
+        color_discrete_sequence=COLOURS,
+        labels=dict(index="languages", value="entries", variable=""),
+    )
     fig.update_traces(textposition="outside", cliponaxis=False).update_xaxes(title="languages", dtick=1)
     top = 1.15 * float(serving.max().max())
     return legend_below(
@@ -245,8 +252,15 @@ def check_figure(
         cliponaxis=False,
         hovertemplate="%{x}: %{y:.2f} of %{customdata[0]:,} pairs<extra></extra>",
     )
-    scale = [min(0, 1.15 * rows.value.min()), 1.18 * rows.value.max() or 1]
-    return legend_below(dressed(fig, title=title, height=330, yaxis_range=scale, legend_traceorder="normal"))
+    return legend_below(
+        dressed(
+            fig,
+            title=title,
+            height=330,
+            yaxis_range=[min(0, 1.15 * rows.value.min()), 1.18 * rows.value.max() or 1],
+            legend_traceorder="normal",
+        )
+    )
 
 # %% ../../../nbs/09_explore/7_words/20_figures.ipynb #aae97d5b
 def describe_check(
@@ -309,9 +323,11 @@ def rank_figure(
 ) -> go.Figure:
     "Rank of one image in every variant"
     ranks = rank_table(found, id)["rank"]
-    n_images = len(found.ids)
-    title = f"Rank of the {target_name(known)}"
-    return rank_bars({variant_name(variant): rank for variant, rank in ranks.items()}, n_images, title)
+    return rank_bars(
+        {variant_name(variant): rank for variant, rank in ranks.items()},
+        len(found.ids),
+        f"Rank of the {target_name(known)}",
+    )
 
 # %% ../../../nbs/09_explore/7_words/20_figures.ipynb #1282acb0
 def versions_html(

@@ -132,9 +132,12 @@ def look_up(
     method = self.words.method
     reading = read_word(word, method, language or None) if word.strip() else None
     known = reading.known if reading else ()
-    shown = reading.language if known else self.shown_language
     self.set_together(
-        word=word, word_language=language, reading=reading, word_id=next(iter(known), -1), shown_language=shown
+        word=word,
+        word_language=language,
+        reading=reading,
+        word_id=next(iter(known), -1),
+        shown_language=reading.language if known else self.shown_language,
     )
 
 # %% ../../../nbs/09_explore/7_words/10_state.ipynb #bb5a0b94
@@ -146,8 +149,7 @@ def look_at(
 ) -> None:
     "Select another word"
     languages = self.words.table.language
-    known = f"an id from 2 to {languages.index[-1]}"
-    expect(id in languages.index, f"the word {id}", known, "Take it from the table.")
+    expect(id in languages.index, f"the word {id}", f"an id from 2 to {languages.index[-1]}", "Take it from the table.")
     self.set_together(word_id=id, shown_language=languages[id])
 
 # %% ../../../nbs/09_explore/7_words/10_state.ipynb #f8fcd51e
@@ -210,11 +212,15 @@ def ask(
     "Rank the images by the query, its translations and their combinations"
     name = self.translator
     learned = self.combinations.get((self.ranker, name), {})
-    translate = self.translators[name]
-    results = rankings(self.source.gallery, text, language or None, translate, learned.get("module"), name)
+    results = rankings(self.source.gallery, text, language or None, self.translators[name], learned.get("module"), name)
     target = target or self.image_of.get(results.query.text, "")
-    followed = target or results.best("own words", 1)[0]
-    self.set_together(text=text, language=language, target=target, followed=followed, rankings=results)
+    self.set_together(
+        text=text,
+        language=language,
+        target=target,
+        followed=target or results.best("own words", 1)[0],
+        rankings=results,
+    )
 
 # %% ../../../nbs/09_explore/7_words/10_state.ipynb #275e1062
 @patch
@@ -238,9 +244,12 @@ def learn(
 ) -> None:
     "Learn CLC-C for the model and translator from captions of validation images"
     corpus = self.workbench.corpus
-    step = "Give corpus=load_corpus(…) to the workbench; the mean (CLC-A) needs no training."
-    has_validation = corpus is not None and "validation" in corpus.splits
-    expect(has_validation, "no validation images with captions", "a corpus with a split `validation`", step)
+    expect(
+        corpus is not None and "validation" in corpus.splits,
+        "no validation images with captions",
+        "a corpus with a split `validation`",
+        "Give corpus=load_corpus(…) to the workbench; the mean (CLC-A) needs no training.",
+    )
     key = self.ranker, self.translator
     report(0.1, f"captions of {n:,} validation images")
     module, curve = learn_combination(self.source.method, self.translators[self.translator], corpus, n=n)

@@ -38,13 +38,9 @@ class Frozen(RetrievalMethod):
         backbone: Backbone,  # frozen
         tokenizer: Any = None,  # not used: the tower has its own
     ):
-        super().__init__()
-        self.config = config
-        self.backbone = backbone
-        self.tokenizer = backbone.tokenizer
-        self.n_tokens = len(backbone.tokenizer)
-        source = backbone.source_language
-        self.languages = tuple(code for code in config.languages or backbone.languages if code != source)
+        codes = config.languages or backbone.languages
+        targets = [code for code in codes if code != backbone.source_language]
+        super().__init__(config, backbone, backbone.tokenizer, targets)
 
     @classmethod
     def reads(

@@ -44,10 +44,8 @@ class Multilingual(RetrievalMethod):
         backbone: Backbone,  # frozen
         tokenizer: Any = None,  # not used: the encoder has its own
     ):
-        super().__init__()
-        self.config = config
-        self.backbone = backbone
-        self.languages = tuple(code for code in XLM_R.split() if code != backbone.source_language)
+        targets = [code for code in XLM_R.split() if code != backbone.source_language]
+        super().__init__(config, backbone, None, targets)
         self.map = nn.Linear(config.width, backbone.embed_dim)
 
     @classmethod

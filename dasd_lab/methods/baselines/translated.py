@@ -25,9 +25,7 @@ class TranslatedQueries(RetrievalMethod):
         languages: Sequence[str],  # of `translate`, ISO 639
         translate: Callable[[str, str], str],  # (sentence, its language) → sentence in the source language
     ):
-        super().__init__()
-        self.backbone = backbone
-        self.languages = tuple(languages)
+        super().__init__(None, backbone, None, languages)
         self.translate = translate
 
     def encode_captions(

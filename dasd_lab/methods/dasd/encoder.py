@@ -57,12 +57,7 @@ class AdaptedEncoder(RetrievalMethod):
         backbone: Backbone,  # frozen
         tokenizer: CaptionTokenizer | int,  # multilingual tokenizer, or only the size of its vocabulary
     ):
-        super().__init__()
-        self.config = config
-        self.backbone = backbone
-        self.languages = tuple(config.languages)
-        self.tokenizer = None if isinstance(tokenizer, int) else tokenizer
-        self.n_tokens = tokenizer if isinstance(tokenizer, int) else len(tokenizer)
+        super().__init__(config, backbone, tokenizer)
         self.n_blocks = backbone.n_blocks if config.text_blocks is None else config.text_blocks
         expect(
             1 <= self.n_blocks <= backbone.n_blocks,

@@ -204,26 +204,3 @@ def fit(
     largest = directions.gather(0, directions.abs().argmax(0, keepdim=True))
     scale = torch.where(variance > 1e-6, variance.clamp(min=1e-6).rsqrt(), 0.0)
     self.loadings.copy_(directions * largest.sign() * scale)
-
-# %% ../../../nbs/04_methods/1_dasd/35_expression.ipynb #ce1bbde2
-@patch
-def moved(
-    self: Expression,
-    places: Tensor,  # [V] new id of each token; -1: removed
-    n_tokens: int,  # size of the new vocabulary
-) -> "Expression":  # the same values for captions without removed tokens
-    "The same expression for another vocabulary"
-    result = Expression(n_tokens, self.config)
-    kept = places >= 0
-    result.function_tokens[places[kept]] = self.function_tokens[kept]
-    result.word_starts[places[kept]] = self.word_starts[kept]
-    special = torch.arange(self._first, device=places.device)
-    new_id = torch.cat([special, torch.where(kept, places + self._first, 0)])
-    n_grams = new_id[self.n_grams.long()]
-    lost = ((n_grams == 0) & (self.n_grams > 0)).any(1)
-    n_grams[lost] = 0
-    order = result._codes(n_grams).argsort(stable=True)
-    result.n_grams.copy_(n_grams[order])
-    result.frequency.copy_(self.frequency[order])
-    result.loadings.copy_(self.loadings[order])
-    return result

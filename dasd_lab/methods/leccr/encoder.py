@@ -115,13 +115,8 @@ class LECCR(RetrievalMethod):
         backbone: Backbone,  # frozen
         tokenizer: CaptionTokenizer | int,  # multilingual tokenizer, or only the size of its vocabulary
     ):
-        super().__init__()
+        super().__init__(config, backbone, tokenizer)
         _check_sides(config, backbone)
-        self.config = config
-        self.backbone = backbone
-        self.languages = tuple(config.languages)
-        self.tokenizer = None if isinstance(tokenizer, int) else tokenizer
-        self.n_tokens = tokenizer if isinstance(tokenizer, int) else len(tokenizer)
         if config.text.encoder:
             self.text = MultilingualText(config.text, self.n_tokens)
         else:
@@ -276,7 +271,9 @@ def reads(
 @patch
 def start_from(self: LECCR, rows: Tensor, folder) -> None:
     "Initialise the text encoder from published weights"
-    self.text.start_from(folder)
+    given = f"{folder} for the text side of {self.config.text.method!r}"
+    expect(isinstance(self.text, MultilingualText), given, "an `encoder` in `config.text`", "Omit `token_vectors`.")
+    self.text.start_from(folder)  # type: ignore[operator]  # checked above
 
 
 @patch

@@ -6,7 +6,6 @@
 __all__ = ['SMALRConfig', 'SMALR', 'latent_sentences', 'precomputed']
 
 # %% ../../../nbs/04_methods/3_smalr/80_encoder.ipynb #c5eb2af8
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -70,7 +69,7 @@ class SMALR(RetrievalMethod):
     config: SMALRConfig
     backbone: Backbone
     tokenizer: WordVocabulary | None
-    words: HybridWords | WordTable
+    words: Any  # `HybridWords`, or the `WordTable` of a precomputed method, which cannot be trained
 
     def __init__(
         self,
@@ -78,10 +77,10 @@ class SMALR(RetrievalMethod):
         backbone: Backbone,  # frozen; only its image tower is used
         tokenizer: WordVocabulary | int,  # the vocabulary, or only its size, for counting weights
     ):
-        super().__init__()
         source = backbone.source_language
-        self.all_languages = (source, *(language for language in config.languages if language != source))
-        self.tokenizer = None if isinstance(tokenizer, int) else tokenizer
+        targets = tuple(language for language in config.languages if language != source)
+        super().__init__(config, backbone, tokenizer, targets)
+        self.all_languages = (source, *targets)
         words = _unnamed_vocabulary(self.all_languages, tokenizer) if isinstance(tokenizer, int) else tokenizer
         expect(
             words.languages == self.all_languages,
@@ -89,10 +88,6 @@ class SMALR(RetrievalMethod):
             f"{', '.join(self.all_languages)}, the source language first",
             "Count the words of these languages in this order.",
         )
-        self.config = config
-        self.backbone = backbone
-        self.languages = self.all_languages[1:]
-        self.n_tokens = len(words)
         width = config.embed_dim
         if config.precomputed:
             self.words = WordTable(len(words), width)
@@ -119,14 +114,6 @@ def _last_losses(log: Sequence[Mapping]) -> list[float]:
 
 # %% ../../../nbs/04_methods/3_smalr/80_encoder.ipynb #bbcc707b
 @patch(as_prop=True)
-def hybrid(self: SMALR) -> Any:  # HybridWords
-    "The trainable words; a precomputed method has none"
-    step = "Train the method that it was computed from."
-    expect(isinstance(self.words, HybridWords), "a precomputed method", "a method that can be trained", step)
-    return self.words
-
-
-@patch(as_prop=True)
 def pretraining(self: SMALR) -> bool:
     # latent entries are still trained
     return isinstance(self.words, HybridWords) and int(self.words.latent.phase) < 2
@@ -141,24 +128,16 @@ def prepare(
     "Start or fix the latent entries before a stage"
     if not self.pretraining or stage == "words_warm_up":
         return {}
-    latent: Any = self.hybrid.latent
-    losses = _last_losses(log)
-    margin = self.config.latent.margin
+    latent = self.words.latent
     if int(latent.phase) == 0:
-        if losses:
-            check_warm_up(losses, margin)
+        if losses := _last_losses(log):
+            check_warm_up(losses, self.config.latent.margin)
         latent.begin_entries()
         if stage == "latent_words":
             return latent.figures()
     elif stage == "latent_words":
         return {}
-    elif losses and sum(losses) / len(losses) >= margin:
-        warnings.warn(
-            f"the stage {log[-1]['stage']!r} ends at a loss of {sum(losses) / len(losses):.4f}, "
-            "no less than the margin: entries hardly distinguish captions",
-            stacklevel=2,
-        )
-    return self.hybrid.freeze()
+    return self.words.freeze()
 
 # %% ../../../nbs/04_methods/3_smalr/80_encoder.ipynb #16fdcb91
 @patch
@@ -172,7 +151,7 @@ def make_room(
     n = shapes["words.latent.entries.weight"][0]
     vectors = shapes["words.latent.vectors"][0]
     frozen = not any(name.startswith("words.latent.projections.") for name in shapes)
-    self.hybrid.latent.make_room(frozen, n, n_vectors=vectors)
+    self.words.latent.make_room(frozen, n, n_vectors=vectors)
 
 # %% ../../../nbs/04_methods/3_smalr/80_encoder.ipynb #b5318ecb
 @patch
@@ -291,7 +270,7 @@ def start_from(
     folder=None,  # not used
 ) -> None:
     "Set the word vectors"
-    self.hybrid.start_from(rows)
+    self.words.start_from(rows)
 
 # %% ../../../nbs/04_methods/3_smalr/80_encoder.ipynb #ba6c0c63
 @patch(cls_method=True)
@@ -312,21 +291,20 @@ def training_features(
     batch: Mapping,
 ) -> dict[str, Tensor]:  # see `training.triplets`
     "Named features of captions in all languages and of their images"
-    hybrid: Any = self.hybrid
     ids = _by_language(batch["word_ids"])
     captions_per_image = batch["word_ids"].shape[2]
     features = dict(visual_index=batch["visual_index"].repeat_interleave(captions_per_image))
     if "text_index" in batch:
         features["text_index"] = _by_language(batch["text_index"])
     if self.pretraining:
-        means = latent_sentences(hybrid.latent, ids)
+        means = latent_sentences(self.words.latent, ids)
         return features | dict(visual_features=batch["image_features"], universal_features=means, final_features=means)
     words, universal, final = self.sentence(ids)
     features |= dict(
         visual_features=self.image(batch["image_features"].float()),
         universal_features=universal,
         final_features=final,
-        embedding_shift=hybrid.shift(),
+        embedding_shift=self.words.shift(),
     )
     if self.classifier is not None:
         unit = F.normalize(universal, dim=-1, eps=1e-10)

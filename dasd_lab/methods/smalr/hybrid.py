@@ -140,16 +140,13 @@ def shift(self: HybridWords) -> Tensor:  # [G]
 def of_words(self: HybridWords, words: Tensor) -> Tensor:  # ids [n], sorted, none special → [n, D]
     "Universal vectors of distinct words (HEM)"
     specific = self.place[words] >= 0
-    parts = []
-    order = []
+    vectors = self.started.new_zeros(len(words), self.width)
     if self.own is not None and self.layers is not None:
-        vectors = self.own(self.place[words[specific]])
-        parts.append(by_language(self.layers, vectors, self.language[words[specific]]))
-        order.append(specific.nonzero()[:, 0])
-    tail = words[~specific]
-    parts.append(self.shared(self.latent(tail)) if len(tail) else self.started.new_zeros(0, self.width))
-    order.append((~specific).nonzero()[:, 0])
-    return torch.cat(parts)[torch.cat(order).argsort()]
+        own = self.own(self.place[words[specific]])
+        vectors[specific] = by_language(self.layers, own, self.language[words[specific]]).to(vectors)
+    if not specific.all():
+        vectors[~specific] = self.shared(self.latent(words[~specific])).to(vectors)
+    return vectors
 
 # %% ../../../nbs/04_methods/3_smalr/60_hybrid.ipynb #aff27af4
 @patch
@@ -157,7 +154,7 @@ def forward(self: HybridWords, ids: Tensor) -> Tensor:  # […, L] → […, L, 
     "Universal vectors of words"
     distinct, inverse = torch.unique(ids, return_inverse=True)
     words = distinct[distinct > 1]
-    vectors = self.of_words(words) if len(words) else self.started.new_zeros(0, self.width)
+    vectors = self.of_words(words)
     special = vectors.new_zeros(len(distinct) - len(words), self.width)
     return torch.cat([special, vectors])[inverse]
 

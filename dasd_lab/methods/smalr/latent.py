@@ -209,12 +209,7 @@ class LatentVocabulary(nn.Module):
 
     def projected(self, words: Tensor) -> Tensor:  # ids [n], sorted, none special → [n, d]
         "Word vectors through the layers of their languages"
-        expect(
-            len(self.vectors),
-            "words without vectors",
-            "word vectors, before training or encoding",
-            "Call `start_from` with the result of `methods.smalr.vectors.vectors_of`.",
-        )
+        assert len(self.vectors), "word vectors come first: `start_from`"
         return by_language(self.projections, self.vectors[words], self.language[words])
 
     def all_words(self) -> Tensor:  # ids, without the special ones
@@ -226,8 +221,7 @@ class LatentVocabulary(nn.Module):
 @torch.no_grad()
 def begin_entries(self: LatentVocabulary) -> None:
     "Start the entries at the centres of all projections; words choose entries from now on"
-    given = f"entries that have already begun (phase {int(self.phase)})"
-    expect(int(self.phase) == 0, given, "phase 0", "Call it once, after the warm-up.")
+    assert int(self.phase) == 0, "the entries have already begun"
     projections = self.projected(self.all_words())
     centres = spherical_kmeans(projections, self.entries.num_embeddings, self.config.iterations, self.config.seed)
     self.entries.weight.copy_(centres)
@@ -297,8 +291,7 @@ def freeze(
     needed: Tensor,  # [n] bool: words that will read their entry; all of them, or the tail
 ) -> dict[str, float]:  # see `figures`, of all words before entries were dropped
     "Fix the entry of every word, and drop entries that no needed word uses"
-    given = f"a freeze in phase {int(self.phase)}"
-    expect(int(self.phase) == 1, given, "phase 1", "Call `begin_entries` first; freeze once.")
+    assert int(self.phase) == 1, "entries begin first, and are frozen once"
     figures = self.figures()
     codes = self.chosen()
     if needed.any():

@@ -22,7 +22,6 @@ from ...corpora.by_machine.translators import TranslationCache, Translator, tran
 from ...evaluation.retrieval import rank, retrieval_figures
 from ...methods.smalr.consistency import AverageConsistency, LearnedConsistency, fit_consistency
 from ..gallery.in_memory import Gallery
-from ..queries import supported_languages
 
 # %% ../../../nbs/08_search/3_explain/50_consistent_queries.ipynb #f3955780
 class Consistent(RetrievalMethod):
@@ -39,7 +38,7 @@ class Consistent(RetrievalMethod):
         cache: TranslationCache | str | Path | None = None,  # of translations; None: no cache
     ):
         super().__init__()
-        supported = supported_languages(inner)
+        supported = inner.readable
         self.slots = tuple(languages or supported)
         unsupported = [language for language in self.slots if language not in supported]
         expect(not unsupported, f"the languages {unsupported}", f"some of {', '.join(supported)}", "Leave them out.")
@@ -175,8 +174,9 @@ def mean_recall(
     positives: Tensor,  # [Q] index of the image that each caption describes
 ) -> float:  # in [0, 1]
     "Mean of the six recalls of a matrix of scores"
-    visuals = dict(features=scores.T, scores=scores.T)
-    ranks = rank(lambda _, part: part["scores"].T, scores, visuals, positives, max(1, scores.shape[1]))
+    ranks = rank(
+        lambda _, part: part["features"].T, scores, dict(features=scores.T), positives, max(1, scores.shape[1])
+    )
     return retrieval_figures(ranks)["mean_recall"]
 
 # %% ../../../nbs/08_search/3_explain/50_consistent_queries.ipynb #b7c7f613

@@ -94,7 +94,7 @@ def rankings(
     text: str,  # of the query
     language: str | None = None,  # ISO 639; None: recognised
     translator: Translator | None = None,  # None: the word-by-word gloss
-    fuser: LearnedConsistency | None = None,  # CLC-C for the method's `supported_languages`; None: omitted
+    fuser: LearnedConsistency | None = None,  # CLC-C for the method's `readable` languages; None: omitted
     name: str | None = None,  # displayed name of the translator; None: its own
 ) -> Rankings:
     "Rank all images by each variant of a query"

@@ -90,9 +90,13 @@ def explain_regions(
     "Decrease of the score when a region is covered"
     method = gallery.method
     query = read_query(text, method, language)
-    possible = 0 < window <= 1 and n_windows >= 1
     given = f"window={window}, n_windows={n_windows}"
-    expect(possible, given, "a share of the side, and at least one window", "Use the default values.")
+    expect(
+        0 < window <= 1 and n_windows >= 1,
+        given,
+        "a share of the side, and at least one window",
+        "Use the default values.",
+    )
     size = method.backbone.image_size
     side = max(1, round(window * size))
     stride = max(1, round((size - side) / max(1, n_windows - 1)))

@@ -130,9 +130,8 @@ class SharedWords:
         with torch.inference_mode(), evaluating(method):
             rows = method.words.table() if self.has_entries else method.words.rows
             self.vectors = normalize(rows.float().cpu(), dim=-1)  # [n, D]; zero for the two special ids
-        self.codes = torch.full((len(vocabulary),), -1)  # [n] entry of each word
-        if self.has_entries:
-            self.codes = method.words.latent.codes.cpu()
+        # [n] entry of each word
+        self.codes = method.words.latent.codes.cpu() if self.has_entries else torch.full((len(vocabulary),), -1)
         of_language = language_index(vocabulary)
         self.tail = (of_language >= 0) & ~specific_words(vocabulary, method.config.specific)  # [n] reads an entry
         words = [word for language in vocabulary.languages for word in vocabulary.words[language]]
@@ -284,9 +283,7 @@ def english_of(
     if language not in translator.sources:
         return ""
     gloss = translator.gloss(word, language)
-    if gloss.unknown:
-        return ""
-    return " ".join(w.english for w in gloss.words if w.english)
+    return "" if gloss.unknown else " ".join(reading.english for _, reading in gloss.words if reading.english)
 
 # %% ../../../nbs/08_search/3_explain/40_shared_words.ipynb #77e4146e
 def dictionary_pairs(

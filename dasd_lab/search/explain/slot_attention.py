@@ -80,8 +80,7 @@ def _columns(gallery: Gallery, picture, description: str | None) -> tuple[dict[s
     method = gallery.method
     if isinstance(picture, str) and picture in gallery:
         row = gallery.places[picture]
-        if description is None:
-            description = gallery.descriptions[row]
+        description = gallery.descriptions[row] if description is None else description
         known = {name: values[row : row + 1] for name, values in gallery.columns.items()}
         columns = method.visual_columns(None, [description], known)
     else:

@@ -42,8 +42,7 @@ class SheetRow:
     def understood(self) -> str:
         "The language, with the confidence if it was recognised"
         query = self.hits.query
-        how = f", recognised ({query.confidence:.0%})" if query.recognised else ""
-        return english_name(query.language) + how
+        return english_name(query.language) + (f", recognised ({query.confidence:.0%})" if query.recognised else "")
 
 # %% ../../../nbs/08_search/1_gallery/30_contact_sheet.ipynb #8c790b7e
 def sheet_row(

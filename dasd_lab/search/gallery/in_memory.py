@@ -32,7 +32,7 @@ from ...evaluation.retrieval import gallery_slices, slice_scores
 from ..doubt import Doubt, calibration_of
 from .inputs import Thumbnails, data_address, open_visual, picture_sources
 from .reading import ReadVisual, read_in_batches
-from ..queries import Query, read_query, supported_languages
+from ..queries import Query, read_query
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,9 +106,8 @@ def shortened(
 def _heading(query: Query) -> str:
     "The query with its language"
     language = html.escape(query.language)
-    origin = "given"
-    if query.recognised:
-        origin = f"recognised, {query.confidence:.0%}" if query.confidence else "assumed"
+    recognised = f"recognised, {query.confidence:.0%}" if query.confidence else "assumed"
+    origin = recognised if query.recognised else "given"
     return (
         '<div style="margin:0 2px 8px">'
         f'<bdi dir="auto" lang="{language}" style="font-size:1.15em;font-weight:600">'
@@ -212,7 +211,7 @@ class Gallery:
 
     def __repr__(self) -> str:
         size = f"{len(self):,} images, {len(self.captions):,} captions"
-        return f"Gallery of {size}, method {self.method.name!r} ({', '.join(supported_languages(self.method))})"
+        return f"Gallery of {size}, method {self.method.name!r} ({', '.join(self.method.readable)})"
 
 # %% ../../../nbs/08_search/1_gallery/20_in_memory.ipynb #e304540e
 @patch(as_prop=True)
@@ -446,14 +445,18 @@ def caption_features(
     captions: Sequence[Caption],  # in any of its languages
 ) -> Tensor:  # [B, E], in the given order
     "Embeddings of captions in several languages, encoded one language at a time"
-    supported = supported_languages(method)
+
     features: dict[int, Tensor] = {}
     for language in dict.fromkeys(c.language for c in captions):
-        expect(language in supported, f"captions in {language!r}", f"one of {', '.join(supported)}", "Leave them out.")
+        expect(
+            language in method.readable,
+            f"captions in {language!r}",
+            f"one of {', '.join(method.readable)}",
+            "Leave them out.",
+        )
         rows = [i for i, c in enumerate(captions) if c.language == language]
         with evaluating(method):
-            encoded = method.encode_captions([captions[i].text for i in rows], language).float().cpu()
-        features |= dict(zip(rows, encoded))
+            features |= zip(rows, method.encode_captions([captions[i].text for i in rows], language).float().cpu())
     return torch.stack([features[i] for i in range(len(captions))])
 
 # %% ../../../nbs/08_search/1_gallery/20_in_memory.ipynb #d07c209f

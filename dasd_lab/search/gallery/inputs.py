@@ -49,9 +49,7 @@ def open_visual(
     "Input of the image tower: a clip with its frames, anything else as one image"
     if is_clip(source):
         source = Visual(Path(source).name, read_clip(source))
-    if hasattr(source, "frames") and len(source.frames) > 1:
-        return source
-    return open_picture(source)
+    return source if hasattr(source, "frames") and len(source.frames) > 1 else open_picture(source)
 
 # %% ../../../nbs/08_search/1_gallery/10_inputs.ipynb #5ef44ae0
 def thumbnail(

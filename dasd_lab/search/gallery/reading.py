@@ -14,13 +14,13 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from PIL import Image
 
+from ...backbone.towers import one_ahead
 from ...base.contracts import LabError
 from ...base.foundation import expect, progress_bar
 from ...base.presets import opening
@@ -111,7 +111,6 @@ class ReadAhead:
         threads: int = 2,  # that read
     ):
         self.sources = sources
-        self.batch_size = batch_size
         self.threads = threads
         self.parts = [slice(i, i + batch_size) for i in range(0, len(sources), batch_size)]
 
@@ -119,18 +118,12 @@ class ReadAhead:
         return len(self.parts)
 
     def __iter__(self) -> Iterator[tuple[slice, list[ReadVisual | LabError]]]:
-        pool = ThreadPoolExecutor(self.threads)
+        def read(i: int) -> ReadVisual | LabError:
+            return try_read_visual(self.sources[i])
 
-        def reading(part: slice) -> Iterator[ReadVisual | LabError]:
-            return pool.map(lambda i: try_read_visual(self.sources[i]), range(len(self.sources))[part])
-
-        try:
-            following = reading(slice(self.batch_size))
-            for part, next_part in zip_longest(self.parts, self.parts[1:], fillvalue=slice(0)):
-                images, following = following, reading(next_part)
-                yield part, list(images)
-        finally:
-            pool.shutdown(cancel_futures=True)
+        with ThreadPoolExecutor(self.threads) as pool:
+            places = range(len(self.sources))
+            yield from one_ahead((part, list(pool.map(read, places[part]))) for part in self.parts)
 
 # %% ../../../nbs/08_search/1_gallery/15_reading.ipynb #e2e8e440
 def readable(

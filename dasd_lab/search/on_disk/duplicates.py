@@ -76,9 +76,8 @@ def near_duplicates(
     pairs = [*first.items(), *_near_pairs(gallery, list(images.index), conditions, cosine, k, progress)]
     images["component"] = _group_numbers(images.index, pairs)
     groups = images[images.component.duplicated(keep=False)].groupby("component")
-    found = [group for _, group in groups]
     tables = []
-    for number, group in enumerate(sorted(found, key=len, reverse=True)):
+    for number, group in enumerate(sorted((group for _, group in groups), key=len, reverse=True)):
         pixels = group.width.fillna(0) * group.height.fillna(0)
         ordered = group.loc[pixels.sort_values(ascending=False, kind="stable").index].reset_index()
         tables.append(ordered.assign(group=number, cosine=_cosines_to_first(gallery, list(ordered.id))))

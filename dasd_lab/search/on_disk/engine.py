@@ -71,9 +71,12 @@ def _halves(column: Column, given, n: int) -> np.ndarray:  # float16 [n, size]
         f"[{n}, {column.size}]",
         "Give vectors of this size.",
     )
-    finite = np.abs(array).max(initial=0) <= LARGEST  # false for NaN
-    given = f"{column.name!r} with NaN or values above {LARGEST:,}"
-    expect(finite, given, "finite numbers", "Check how they were computed.")
+    expect(
+        np.abs(array).max(initial=0) <= LARGEST,  # false for NaN
+        f"{column.name!r} with NaN or values above {LARGEST:,}",
+        "finite numbers",
+        "Check how they were computed.",
+    )
     return array.astype(np.float16)
 
 # %% ../../../nbs/08_search/2_on_disk/30_engine.ipynb #c3646efc

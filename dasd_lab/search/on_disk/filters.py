@@ -64,9 +64,8 @@ class Column:
             return None
         value = value.item() if isinstance(value, np.generic) else value
         types, expected, fits = FACTS[self.kind]
-        is_kind = isinstance(value, types) and isinstance(value, bool) == (self.kind == "flag")
         expect(
-            is_kind and fits(value),
+            isinstance(value, types) and isinstance(value, bool) == (self.kind == "flag") and fits(value),
             f"{self.name}={_short.repr(value)}",
             expected,
             f"Give a value of kind {self.kind}.",

@@ -79,8 +79,7 @@ def _is_same(imported: File, file: File) -> bool:
 
 
 def _imported_files(rows: Rows) -> dict[str, File]:
-    status = zip(rows["bytes"], rows["modified"])
-    return dict(zip(rows["id"], map(File, rows["source"], status)))
+    return dict(zip(rows["id"], map(File, rows["source"], zip(rows["bytes"], rows["modified"]))))
 
 # %% ../../../nbs/08_search/2_on_disk/80_importing.ipynb #6dff4403
 def _imported(gallery: StoredGallery, start: str, ids: Iterable[str]) -> dict[str, File]:
@@ -190,8 +189,7 @@ def import_folder(
         batches = progress(ReadAhead([file.path for file in todo.values()], batch_size))
         passing.update(_read_files(gallery, todo, report, batches, facts, captioner))
     finally:
-        lasting = {id: why for id, why in report.failed.items() if id not in passing}
-        _note_failures(gallery, start, lasting, files)
+        _note_failures(gallery, start, {id: why for id, why in report.failed.items() if id not in passing}, files)
     if remove_gone and report.gone:
         gallery.delete(report.gone)
     gallery.tidy()

@@ -148,8 +148,9 @@ def _read(table: lance.LanceDataset, ids: Sequence[str], names: Sequence[str]) -
 def _complete(table: lance.LanceDataset, given: pa.Table, stored: pa.Table, place: Mapping[str, int]) -> pa.Table:
     "The given rows with the stored values of the columns that they lack"
     old = stored.take(pa.array([place.get(id) for id in given["id"].to_pylist()], pa.int64()))
-    columns = [given[n] if n in given.column_names else old[n] for n in table.schema.names]
-    return pa.table(columns, schema=table.schema)
+    return pa.table(
+        {n: (given if n in given.column_names else old)[n] for n in table.schema.names}, schema=table.schema
+    )
 
 # %% ../../../nbs/08_search/2_on_disk/50_lance.ipynb #5a98aede
 @patch

@@ -89,8 +89,7 @@ class MilvusEngine:
             Path(self.uri).parent.mkdir(parents=True, exist_ok=True)
         with self._errors():
             self._client = self._milvus.MilvusClient(self.uri, token=token, timeout=self._timeout)
-            lite = self._client.get_server_version().startswith("milvus_lite")
-            self._kind = np.float32 if lite else np.float16
+            self._kind = np.float32 if self._client.get_server_version().startswith("milvus_lite") else np.float16
             self._open(None)
 
     def _errors(self):  # a context
@@ -273,8 +272,7 @@ def walk(
 ) -> Iterator[Rows]:  # with 'id'
     "All rows in the order of their keys; it may include changes that are made meanwhile"
     with self._errors():
-        found = as_filter(where)
-        pages = self._client.query_iterator(self.name, batch_size=size, filter=found, output_fields=["id"])
+        pages = self._client.query_iterator(self.name, batch_size=size, filter=as_filter(where), output_fields=["id"])
         while page := pages.next():
             yield self.read([row["id"] for row in page], columns)
         pages.close()
