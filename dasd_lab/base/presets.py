@@ -168,6 +168,7 @@ KEYS: dict[str, tuple[Any, str]] = dict(
     stages=(list[dict], "training stages, in order"),
     languages=(list[str], "target languages, ISO 639"),
     corpus=(str, "training corpus"),
+    training_captions=(list[Literal["human", "mt"]], "origins of the target captions; default: mt, as in the papers"),
     phrases=(int, "short captions per training image besides the others, of a corpus that has some"),
     stage_corpora=(dict[str, str] | None, "stage → corpus, if it differs"),
     frames=(int, "number of frames of a clip"),

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['CORPORA', 'BUILT_IN', 'register_corpus', 'built_in', 'list_corpora', 'texts_checksum', 'translated',
            'read_translations', 'Corpus', 'use_descriptions', 'load_corpus', 'FolderCorpus', 'corpus_options',
-           'check_corpus_name', 'corpus_named', 'CaptionPairs', 'caption_pairs']
+           'check_corpus_name', 'corpus_named', 'CaptionPairs', 'chosen_origins', 'caption_pairs']
 
 # %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #21a5423f
 import hashlib
@@ -555,19 +555,38 @@ class CaptionPairs:
             yield self.take(order[start : start + size])
 
 # %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #844f96f3
+def chosen_origins(
+    corpus: Corpus,  # any corpus
+    split: str,  # one of its splits
+    language: str,  # target language
+    origins: Sequence[str]
+    | None = None,  # that are wanted, of those that there are; None: mt if there is any, else human
+) -> list[str]:
+    "Origins of the target captions that are read; refused if a corpus has captions of other origins alone"
+    counts = Counter(caption.origin for caption in corpus.captions(split, language))
+    wanted = origins or (["mt"] if counts["mt"] else ["human"])
+    there = ", ".join(f"{n:,} {origin}" for origin, n in counts.items())
+    expect(
+        not counts or any(counts[origin] for origin in wanted),
+        f"{corpus.name}, {split}: captions in {language} of other origins than {' and '.join(wanted)} ({there})",
+        "machine translations, or captions that people wrote, as `training_captions` in the preset says",
+        f"Translate English captions (`dasd-lab translate`; they are read from {corpus.mt_folder}), or train on these: "
+        f"`--set training_captions={','.join(counts)}`.",
+    )
+    return [origin for origin in wanted if counts[origin]]
+
+
 def caption_pairs(
     corpus: Corpus,  # any corpus
     split: str,  # one of its splits
     language: str,  # target language
     source: str = "en",  # source language
-    origin: str | None = None,  # of the target captions; None: mt if there are any, else human
+    origins: Sequence[str] | None = None,  # of the target captions, see `chosen_origins`
 ) -> CaptionPairs:
-    "Source and target captions of the same visuals"
+    "Source and target captions of the same visuals, one origin after the other"
     language = language_code(language)
-    if origin is None:
-        has_mt = any(caption.origin == "mt" for caption in corpus.captions(split, language))
-        origin = "mt" if has_mt else "human"
-    pairs = corpus.aligned(split, language, source, origin)
+    chosen = chosen_origins(corpus, split, language, origins)
+    pairs = [pair for origin in chosen for pair in corpus.aligned(split, language, source, origin)]
     given = f"{corpus.name}, {split}: no visual with captions in both {source} and {language}"
     expect(pairs, given, "aligned captions", "Check the visual ids of both files.")
     visuals = corpus.visuals(split)

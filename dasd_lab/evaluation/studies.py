@@ -119,12 +119,14 @@ def data(
     self: StudyData,
     languages: Sequence[str],  # ISO 639
     reads: Sequence[str],  # columns of the methods, see `training.recipes.columns_of`
+    origins: Sequence[str] = ("mt",),  # of the target captions, as `training_captions` in a preset
 ) -> TrainingData:
     "Training data, made once for all runs that read the same"
-    key = tuple(languages), tuple(sorted(reads))
+    key = tuple(languages), tuple(sorted(reads)), tuple(origins)
     if key not in self.training:
         self.settings(reads)
-        self.training[key] = training_data(self.corpus, languages, self.backbone, self.features, encoding_bar, reads)
+        options = self.features, encoding_bar, reads, origins
+        self.training[key] = training_data(self.corpus, languages, self.backbone, *options)
     return self.training[key]
 
 # %% ../../nbs/07_evaluation/79_studies.ipynb #495cc5af
@@ -164,7 +166,9 @@ def method(
         languages,
         seed=seed,
         backbone=self.backbone,
-        data=self.data(languages, columns_of(varied) if reads is None else reads),
+        data=self.data(
+            languages, columns_of(varied) if reads is None else reads, varied.get("training_captions", ["mt"])
+        ),
         changes=dict(changes or {}),
         runtime=Runtime(precision=self.precision),
     )

@@ -496,7 +496,7 @@ class TableRuns:
         "A trained variant; rows with the same settings share it"
         changes = dict(row.changes)
         if row.as_large:
-            data = self.data.data(self.languages, self.reads)
+            data = self.data.data(self.languages, self.reads, self.preset.get("training_captions", ["mt"]))
             changes["config.adapter.bottleneck"] = as_large(self.preset, changes, data, self.data.backbone)
         if self.trained[:2] != (seed, changes):
             self.trained = (seed, changes, *self.data.method(self.preset, self.languages, seed, changes, self.reads))

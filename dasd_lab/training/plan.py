@@ -19,7 +19,7 @@ from ..base.contracts import LabError, RetrievalMethod, expect
 from ..base.foundation import data_root, lab_command
 from ..base.presets import load_preset, provenance, required, settings, vary
 from ..base.storage import read_manifest
-from ..corpora.catalog import BUILT_IN, Corpus, corpus_named
+from ..corpora.catalog import BUILT_IN, Corpus, chosen_origins, corpus_named
 from ..corpora.leaks import refuse_trained_test_pictures
 from ..corpora.published.base import PublishedCorpus
 from ..runs.shipped import run_folder, run_parts
@@ -68,6 +68,7 @@ def corpus_need(
     name: str,  # as in the preset
     languages: Sequence[str],  # targets
     purpose: str,  # what it is used for
+    origins: Sequence[str] = ("mt",),  # of the target captions, see `corpora.catalog.chosen_origins`
 ) -> Need:
     "Is a corpus available, and how many training captions does it have?"
     what = f"corpus {name}, {purpose}"
@@ -76,28 +77,15 @@ def corpus_need(
         return Need(what, False, "the lab can build it, and has not", step)
     try:
         corpus = corpus_named(name)
-        remark = ""
         if isinstance(corpus, PublishedCorpus):
             lines = corpus.what_to_get("train", languages)
             if lines:
                 return Need(what, False, f"not everything is in {corpus.root}", "\n".join(lines))
-            remark = _untranslated(corpus, languages)
-        return Need(what, True, _training_split(corpus, languages), remark)
+        for code in languages:
+            chosen_origins(corpus, "train", code, origins)
+        return Need(what, True, _training_split(corpus, languages))
     except LabError as e:
         return Need(what, False, e.given, f"Expected {e.expected}. {e.next_step}")
-
-# %% ../../nbs/06_training/3_planning/30_plan.ipynb #53f74b06
-def _untranslated(corpus: PublishedCorpus, languages: Sequence[str]) -> str:
-    "A remark on languages that are trained on human captions"
-    machine = {c.language for code in languages for c in corpus.all_captions("train", code) if c.origin == "mt"}
-    people = [code for code in languages if code not in machine]
-    if not people:
-        return ""
-    return (
-        f"No machine translations into {', '.join(people)}: human captions are used for training. "
-        f"The paper's runs use machine translations, {corpus.mt_folder}/train.{people[0]}.txt, one line per caption "
-        f"of captions('train', {corpus.source!r}, 'human')."
-    )
 
 # %% ../../nbs/06_training/3_planning/30_plan.ipynb #ec6b7360
 def _training_split(corpus: Corpus, languages: Sequence[str]) -> str:
@@ -211,7 +199,8 @@ def _needs(
     used: dict[str, list[str]] = {}
     for p in stages:
         used.setdefault(p.corpus, []).append(p.stage.name.replace("_", " "))
-    needs = [corpus_need(name, languages, f"for {' and '.join(names)}") for name, names in used.items()]
+    origins = preset.get("training_captions", ["mt"])
+    needs = [corpus_need(name, languages, f"for {' and '.join(names)}", origins) for name, names in used.items()]
     what = "training pictures that are in no test split"
     unleaked = need_of(what, lambda: refuse_trained_test_pictures(corpora_of(preset)))
     needs += [] if unleaked.found else [unleaked]

@@ -37,7 +37,7 @@ from ..base.foundation import lab_command
 from ..base.presets import load_preset, opening, plain, read_preset, required, settings, vary
 from ..base.storage import write_json
 from ..corpora.captions import PHRASE
-from ..corpora.catalog import CaptionPairs, Corpus, caption_pairs, corpus_named, list_corpora
+from ..corpora.catalog import CaptionPairs, Corpus, caption_pairs, chosen_origins, corpus_named, list_corpora
 from ..corpora.leaks import refuse_trained_test_pictures
 from ..corpora.own.parallel import Pair, picture_places
 from ..corpora.visuals import Visuals
@@ -76,10 +76,12 @@ def training_data(
     features: str | Path | None = None,  # a feature store, made if missing; None: computed
     progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
     reads: Sequence[str] = (),  # of `contracts.COLUMNS`: columns of the method, see `columns_of`
+    origins: Sequence[str] | None = None,  # of the target captions, see `corpora.catalog.chosen_origins`
 ) -> TrainingData:
     "Everything that training a method needs, with frozen features computed once"
-    pairs = {language: caption_pairs(corpus, "train", language) for language in languages}
+    pairs = {language: caption_pairs(corpus, "train", language, origins=origins) for language in languages}
     about = dict(corpus=corpus.address, corpus_checksum=getattr(corpus, "checksum", ""))
+    about["captions"] = {code: chosen_origins(corpus, "train", code, origins) for code in languages}
     if corpus.text_only:  # captions without images; features of a store are not used
         no_image = {language: replace(p, visual_index=np.full(len(p), -1)) for language, p in pairs.items()}
         return TrainingData(no_image, _source_features(pairs, backbone, progress), about | dict(text_only=True))
@@ -620,7 +622,8 @@ def _data_of(call: _Call, backbone: Backbone) -> tuple[TrainingData, dict[str, T
     features, reads = call.given["features"], columns_of(call.preset)
 
     def data(corpus: Corpus) -> TrainingData:
-        return training_data(corpus, call.given["languages"], backbone, features, reads=reads)
+        origins = call.preset.get("training_captions", ["mt"])
+        return training_data(corpus, call.given["languages"], backbone, features, reads=reads, origins=origins)
 
     stage_corpora = {} if call.corpus or call.data else call.preset.get("stage_corpora") or {}
     # the first process makes the store, the others read it

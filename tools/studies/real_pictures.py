@@ -47,9 +47,9 @@ FIGURES = "text_to_image_R@1", "text_to_image_R@5", "text_to_image_R@10", "text_
 
 def pairs(scenes: Larger, names: Larger, language: str) -> CaptionPairs:
     "Translated captions of scenes, and names of pictograms if the language has them"
-    found = [caption_pairs(scenes, "train", language, origin="mt")]
+    found = [caption_pairs(scenes, "train", language, origins=["mt"])]
     if language in names.languages:
-        found.append(caption_pairs(names, "all", language, origin="human"))
+        found.append(caption_pairs(names, "all", language, origins=["human"]))
     return CaptionPairs(
         [text for p in found for text in p.source],
         [text for p in found for text in p.target],
