@@ -10,9 +10,10 @@ MATHJAX := [ -f node_modules/mathjax/es5/tex-svg-full.js ] || npm install --sile
   || echo "– formulas are not drawn: MathJax comes from npm"
 LAB_ARGS ?=
 APP_ARGS ?=
-# halves of the tests, each of which imports everything once: the lanes of `make test` take the next one when they are free;
-# three lanes for two cores, since tests of pages and services wait for other processes (not measured against two)
-UNITS := units-1 units-2
+# quarters of the tests, each of which imports everything once: the lanes of `make test` take the next one when they are
+# free, and a process that ends gives its memory back (a half grew to 2.5 GB); three lanes for two cores, since tests of
+# pages and services wait for other processes (not measured against two)
+UNITS := units-1 units-2 units-3 units-4
 # tests marked slow are left out, but for `make test-all`
 MARKED ?= -m "not slow"
 DEMO_ARGS ?=
@@ -75,7 +76,7 @@ guides: venv
 units: $(UNITS)
 
 units-%: venv
-	@TESTS=$*/2 $(STEP) "tests: pytest, half $*" $(PYTEST) tests $(MARKED) -rfEs --durations=10 --ignore=tests/ui
+	@TESTS=$*/4 $(STEP) "tests: pytest, quarter $*" $(PYTEST) tests $(MARKED) -rfEs --durations=10 --ignore=tests/ui
 
 browser: venv ## what people see, in Chromium; a test that fails is run once more and listed
 	@$(MATHJAX)

@@ -142,6 +142,7 @@ def test_figures_are_those_of_the_card(method, card, corpus, gallery):
         assert abs(row["mean_recall"] - card["fields"][field]["mean_recall"]) <= 0.002, field
 
 
+@pytest.mark.slow
 def test_short_queries_are_as_right_as_the_card_says(method, card, corpus, gallery):
     "The first photograph shows what is named, by the captions of people: 14 of 20 single nouns or more"
     found = short_queries(method, corpus, gallery.columns)
@@ -153,6 +154,7 @@ def test_short_queries_are_as_right_as_the_card_says(method, card, corpus, galle
             assert abs(row[kind] - n) <= 1, (language, kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("query", of_world("photographs"))
 def test_the_first_row_of_a_shown_query_is_right(query, gallery, english):
     "The captions of the first photograph say all that is asked for, and those of half of the row or more some of it"

@@ -207,6 +207,7 @@ def installed(core):
     return core
 
 
+@pytest.mark.slow
 def test_the_core_loads_a_run_and_searches(core):
     if core.borrowed:
         pytest.skip(BORROWED)

@@ -63,7 +63,7 @@ def _tokens(
     "Split a sentence into tokens"
     text = _VOWELS.sub("", unicodedata.normalize("NFC" if spaced else "NFKC", text))
     words = [word for word in (_SPACED if spaced else _UNSPACED).findall(text) if word not in _IGNORED]
-    return [_Token(str(int(word)) if word.isdecimal() else word.casefold(), word) for word in words]
+    return [_Token("".join(str(int(c)) for c in word) if word.isdecimal() else word.casefold(), word) for word in words]
 
 # %% ../../nbs/02_pictograms/70_gloss.ipynb #4207443a
 def _without_accents(form: str) -> str:

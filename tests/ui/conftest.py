@@ -149,7 +149,8 @@ class Web(Server):
 
     def __init__(self, home: Path, **environment: str):
         port = free_port()
-        super().__init__(home, "app", "--port", str(port), "--", "--no-browser", **environment)
+        # one kernel waits, not two, since each uses 1 GB
+        super().__init__(home, "app", "--port", str(port), "--", "--no-browser", "--pool_size=1", **environment)
         self.home = f"http://127.0.0.1:{port}/"
         self.url = self.wait_for(rf"{re.escape(self.home)}\?token=\S+")[0]
 
@@ -216,6 +217,7 @@ def page(browser, request):
         pg.evaluate(CLEARED)
         pg.wait_for_function(NO_SPLASH)
     else:
+        pg.goto("about:blank")  # a page that is left ends its kernel; a browser that is closed may not say so
         pg.context.close()
 
 

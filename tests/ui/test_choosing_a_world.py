@@ -26,6 +26,7 @@ def ask(page, text: str, suffix: str):
     page.wait_for_function(FIRST_IDS, arg=suffix)
 
 
+@pytest.mark.slow
 def test_a_switch_changes_all_explorers(web, page):
     page.goto(web.url, timeout=300_000)
     page.locator(".dl-ask .dl-query input").first.wait_for()

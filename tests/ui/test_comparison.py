@@ -74,6 +74,7 @@ def check_width(page, theme: str, width: int):
     shoot(page, f"comparison_{theme.lower()}_{width}")
 
 
+@pytest.mark.slow
 def test_panel(opened):
     "Evaluate, list queries, select one, and add a folder that does not exist"
     panel = opened.locator(".dl-compare")

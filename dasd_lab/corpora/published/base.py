@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, Literal, get_origin
 
 import numpy as np
-import pandas as pd
 from fastcore.basics import groupby, patch
 from fastcore.meta import delegates
 
@@ -129,6 +128,8 @@ class Report:
         return all(row["published"] in (None, row.get("visuals", row.get("captions"))) for row in rows)
 
     def __str__(self):
+        import pandas as pd  # slow to import, and a search needs no report
+
         lines = [f"{self.corpus}: " + ("as published" if self.ok else "not as published")]
         for rows in (self.visuals, self.counts):
             lines.append(pd.DataFrame(rows, dtype=object).fillna("not stated").to_string(index=False))
