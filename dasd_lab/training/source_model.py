@@ -45,7 +45,7 @@ class Phase:
     negatives: int = 0  # additional captions, or additional images with a locked image tower
     learning_rate: float = 1e-3  # the highest; rises for a tenth of the steps
     schedule: Literal["cosine", "constant"] = "cosine"  # after the rise: falls as a half cosine of all steps, or stays
-    weight_decay: float = 0.05  # of matrices; not with 'adam'
+    weight_decay: float = 0.05  # of matrices; with 'bert_adam' of all but biases; not with 'adam'
     newton_schulz_steps: int = 5  # of Muon; fewer cost less and equalise the directions less
     epochs: int = 0  # passes over the captions, if no steps are given
     optimizer: Literal["muon", "adam", "bert_adam"] = "muon"  # for a published tower: the paper's, the authors' code's
@@ -54,6 +54,7 @@ class Phase:
     phrase_scale: float = 12.0  # inverse temperature of phrases
     shift: int = 0  # pixels by which a trained image tower sees images shifted at random, at most
     precision: Literal["float32", "bfloat16"] = "float32"  # of the image tower in training
+    length_bucket: int = 4  # batches whose captions are sorted by length together
 
     def rate(
         self,
@@ -212,19 +213,19 @@ def phase_optimizer(
     phase: Phase,  # names the towers, the rate and the decay
 ) -> torch.optim.Optimizer:
     "Muon for the matrices and kernels inside the towers; AdamW for embeddings, projections, biases and norms"
-    inner: list[Tensor] = []
-    outer: list[Tensor] = []
-    vectors: list[Tensor] = []
-    for name, p in clip.named_parameters():
-        if ("visual" if name.startswith("visual.") else "text") not in phase.trains:
-            continue
-        inside = "visual." in name or "resblocks." in name
-        (vectors if p.ndim < 2 else inner if inside else outer).append(p.requires_grad_(True))
+    tower_of = {name: "visual" if name.startswith("visual.") else "text" for name, _ in clip.named_parameters()}
+    trained = {n: p.requires_grad_(True) for n, p in clip.named_parameters() if tower_of[n] in phase.trains}
     rate = phase.learning_rate
     if phase.optimizer == "adam":
-        return torch.optim.Adam([*inner, *outer, *vectors], lr=rate)
-    if phase.optimizer == "bert_adam":
-        return BertAdam([dict(params=inner + outer, weight_decay=phase.weight_decay), dict(params=vectors)], lr=rate)
+        return torch.optim.Adam(trained.values(), lr=rate)
+    if phase.optimizer == "bert_adam":  # as the authors' code: everything but biases decays, norms too
+        biases = [p for name, p in trained.items() if "bias" in name]
+        others = [p for name, p in trained.items() if "bias" not in name]
+        return BertAdam([dict(params=others, weight_decay=phase.weight_decay), dict(params=biases)], lr=rate)
+    matrices = {name: p for name, p in trained.items() if p.ndim > 1}
+    vectors = [p for p in trained.values() if p.ndim < 2]
+    inner = [p for name, p in matrices.items() if "visual." in name or "resblocks." in name]
+    outer = [p for name, p in matrices.items() if not ("visual." in name or "resblocks." in name)]
     groups: list[dict[str, Any]] = [
         dict(params=inner),
         dict(params=outer, use_fallback=True),
@@ -257,7 +258,7 @@ def train_phase(
     pairs = _PairBatches(backbone, phase, rows, pixels, visuals)
     phrase_loss = _PhraseLoss(pairs, phrases) if phrases else None
     rng = np.random.default_rng([seed, phase.steps])
-    batches = islice(_passes(rows, phase.batch_size, seed), phase.steps)
+    batches = islice(_passes(rows, phase.batch_size, seed, phase.length_bucket), phase.steps)
 
     def loss_of(batch: np.ndarray) -> Tensor:
         with attention(backbone.device):
@@ -277,11 +278,11 @@ def train_phase(
     return losses
 
 # %% ../../nbs/06_training/2_recipes/10_source_model.ipynb #a38882db
-def _passes(rows: list[list[int]], batch_size: int, seed: int) -> Iterator[np.ndarray]:
+def _passes(rows: list[list[int]], batch_size: int, seed: int, bucket: int) -> Iterator[np.ndarray]:
     "Batches of similar length, pass after pass without end"
     lengths = np.array([len(r) for r in rows])
     for epoch in count():
-        yield from length_batches(lengths, batch_size, np.random.default_rng([seed, epoch]), bucket=4)
+        yield from length_batches(lengths, batch_size, np.random.default_rng([seed, epoch]), bucket)
 
 # %% ../../nbs/06_training/2_recipes/10_source_model.ipynb #ff470a03
 def token_rows(
