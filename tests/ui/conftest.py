@@ -149,8 +149,7 @@ class Web(Server):
 
     def __init__(self, home: Path, **environment: str):
         port = free_port()
-        # one kernel waits, not two, since each uses 1 GB
-        super().__init__(home, "app", "--port", str(port), "--", "--no-browser", "--pool_size=1", **environment)
+        super().__init__(home, "app", "--port", str(port), "--", "--no-browser", **environment)
         self.home = f"http://127.0.0.1:{port}/"
         self.url = self.wait_for(rf"{re.escape(self.home)}\?token=\S+")[0]
 
@@ -338,7 +337,11 @@ IDLE = """() => {
   return notebook?.sessionContext?.isReady && notebook.sessionContext.session?.kernel?.status === 'idle';
 }"""
 # run all cells and wait; the command resolves to false if a cell failed
-RUN = "() => window.jupyterapp.commands.execute('notebook:run-all-cells')"
+# the page asks a new kernel for its widgets: a widget of the first cell is lost if that answer comes after it
+RUN = """async () => {
+  await window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.requestCommInfo({});
+  return await window.jupyterapp.commands.execute('notebook:run-all-cells');
+}"""
 STATE = """() => {
   const cells = window.jupyterapp.shell.currentWidget.content.widgets.filter(c => c.model.type === 'code');
   const outputs = cell => {

@@ -122,6 +122,7 @@ def check_layout(panel):
     assert panel.evaluate("panel => panel.scrollWidth <= panel.clientWidth + 1")
 
 
+@pytest.mark.slow
 def test_styles_in_the_dark_theme(lab, page):
     panel = open_guide(page, "clusters_of_expression", dark=True).locator(".dl-styles")
     expect(panel).to_be_visible()

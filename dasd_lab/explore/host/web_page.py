@@ -103,5 +103,7 @@ def serve_page(
     logging.getLogger("tornado").setLevel(logging.ERROR)
     # without XSRF cookies a page that closes can end its kernel, whose name nobody else knows
     page = WebPage.instance(auto_token=True, tornado_settings=dict(allow_remote_access=False, disable_check_xsrf=True))
-    page.initialize([*web_arguments(Path(notebook or WORKBENCH).resolve(), port), *extra])
+    given = {argument.partition("=")[0] for argument in extra}
+    own = web_arguments(Path(notebook or WORKBENCH).resolve(), port)
+    page.initialize([*(a for a in own if a.partition("=")[0] not in given), *extra])
     page.start()
