@@ -325,7 +325,10 @@ def test_a_preset_finds_its_corpus_and_trains(squares):
     assert set(evaluate(run.method, corpus, "test").rows) == {"de"}
     (squares / "mt/train.de.txt").unlink()
     need = corpus_need("multi30k", ["de"], "all")
-    assert need.found and "No machine translations into de" in need.next_step
+    assert not need.found and "48 human" in need.detail and "--set training_captions=human" in need.next_step
+    with pytest.raises(LabError, match="captions in de of other origins than mt"):
+        train(TINY | dict(corpus="multi30k"), backbone=backbone, progress=False)
+    assert corpus_need("multi30k", ["de"], "all", ["human"]).found
     for p in (squares / "flickr30k-images").iterdir():
         p.unlink()
     (squares / "flickr30k-images").rmdir()

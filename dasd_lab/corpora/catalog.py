@@ -14,6 +14,7 @@ import inspect
 import json
 import pkgutil
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
