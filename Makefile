@@ -10,10 +10,10 @@ MATHJAX := [ -f node_modules/mathjax/es5/tex-svg-full.js ] || npm install --sile
   || echo "– formulas are not drawn: MathJax comes from npm"
 LAB_ARGS ?=
 APP_ARGS ?=
-# quarters of the tests, each of which imports everything once: the lanes of `make test` take the next one when they are
-# free, and a process that ends gives its memory back (a half grew to 2.5 GB); three lanes for two cores, since tests of
-# pages and services wait for other processes (not measured against two)
+# quarters of the tests and notebooks, each of which imports everything once: the two lanes of `make test` take the next
+# one when they are free, and a process that ends gives its memory back (halves grew to 3 GB)
 UNITS := units-1 units-2 units-3 units-4
+CELLS := notebooks-1 notebooks-2 notebooks-3 notebooks-4
 # tests marked slow are left out, but for `make test-all`
 MARKED ?= -m "not slow"
 DEMO_ARGS ?=
@@ -55,7 +55,7 @@ test: venv ## everything CI runs: lint, sync check, notebooks, pytest, and every
 	@sh tools/browser.sh
 	@$(STEP) "corpus: build if missing" $(RUN) .venv/bin/dasd-lab corpus build
 	@began=$$(date +%s); sh tools/browser.sh --there && guides= || guides=guides; \
-	$(MAKE) --no-print-directory -k -j3 --output-sync=line browser $$guides lint $(UNITS) notebooks-1 notebooks-2 sync; status=$$?; \
+	$(MAKE) --no-print-directory -k -j2 --output-sync=line browser $$guides lint $(UNITS) $(CELLS) sync; status=$$?; \
 	if [ $$status -eq 0 ]; then word='✓ all passed'; else word='✗ some failed, see above'; fi; \
 	printf '%s (%s s)\n' "$$word" $$(( $$(date +%s) - began )); exit $$status
 
@@ -65,10 +65,10 @@ test-all: ## `make test` with the slow tests, then `make soak`
 sync: venv
 	@$(STEP) "sync: package and notebooks agree" $(PYTEST) tests/test_exports.py tests/test_path.py
 
-notebooks: notebooks-1 notebooks-2
+notebooks: $(CELLS)
 
 notebooks-%: venv
-	@NOTEBOOKS=$*/2 $(STEP) "notebooks, half $*: every cell" $(PYTEST) tests/test_notebooks.py --durations=5
+	@NOTEBOOKS=$*/4 $(STEP) "notebooks, quarter $*: every cell" $(PYTEST) tests/test_notebooks.py --durations=5
 
 guides: venv
 	@$(STEP) "guides: each in its own kernel" $(PYTEST) -p nbmake --nbmake --nbmake-timeout=300 nbs/guides

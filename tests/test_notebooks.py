@@ -17,7 +17,7 @@ CONFIG = get_config()
 FOLDER = CONFIG.nbs_path
 # guides run in kernels of their own (make guides); studies only re-read results here, their heavy cells are flagged
 PATHS = sorted(p for p in nbglob(FOLDER, as_path=True) if "guides" not in p.relative_to(FOLDER).parts)
-SHARE, SHARES = map(int, os.environ.get("NOTEBOOKS", "1/1").split("/"))  # so that two halves can run side by side
+SHARE, SHARES = map(int, os.environ.get("NOTEBOOKS", "1/1").split("/"))  # so that shares can run side by side
 PATHS = PATHS[SHARE - 1 :: SHARES]
 
 

@@ -367,6 +367,7 @@ def mteb_task(cut, by_image):
     return Pictograms()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("direction", ["text_to_image", "image_to_text"])
 def test_mteb_measures_what_the_lab_measures(ours, cut, direction):
     mteb = pytest.importorskip("mteb", reason="MTEB is not installed")

@@ -73,6 +73,7 @@ def check_finished(run, out, backbone):
     assert not list(out.glob("checkpoints"))
 
 
+@pytest.mark.slow
 def test_killed_at_random_points(straight, tmp_path):
     run, backbone, took = straight
     out = tmp_path / "runs/killed"

@@ -238,6 +238,7 @@ def test_methods_train_on_towers_of_every_library(backbone):
         torch.testing.assert_close(alone[0], together[0], atol=3e-5, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_vit_b_32_in_its_real_size():
     "The paper's tower: 12 blocks of width 512 on 77 tokens, from the registry's configuration as it stands"
     torch.manual_seed(0)
