@@ -40,6 +40,7 @@ class FigureInput:
     languages: Sequence[str] = ()  # ISO 639; (): the first of the method's that the corpus has
     n: int = 200  # number of captions, or of images
     seed: int = 0  # of the sample, the map and the clusters
+    layout: Literal["umap", "tsne"] = "umap"  # of a map; the paper has t-SNE
 
     @cached_property
     def captions(self) -> list:
@@ -102,7 +103,8 @@ def caption_map(
     from dasd_lab.explore.theme import figure
 
     features, clusters, facts = _clustered(given, feature, n_clusters)
-    points = draw_map(features, MapSpec(seed=given.seed))
+    points = draw_map(features, MapSpec(given.layout, seed=given.seed))
+    axis = dict(umap="UMAP", tsne="t-SNE")[given.layout]
     name = label if label in facts else "length"
     labels = [cell[0] if isinstance(cell, tuple) and cell else str(cell or "–") for cell in facts[name]]
     colouring = Colouring(name, np.array(labels, dtype=object), tuple(sorted(set(labels))))
@@ -110,8 +112,8 @@ def caption_map(
         points_trace(points, colouring, [hover_text(c) for c in given.captions]),
         title=NAMES[feature],
         height=560,
-        x="UMAP 1 (no unit)",
-        y="UMAP 2 (no unit)",
+        x=f"{axis} 1 (no unit)",
+        y=f"{axis} 2 (no unit)",
         xaxis_showticklabels=False,
         yaxis_showticklabels=False,
     )
@@ -235,6 +237,7 @@ def draw_paper_figure(
     # captions in the sample; of LECCR's figure, images (at most 8)
     n: Annotated[PositiveInt, Parameter(alias="-n")] = 200,
     seed: NonNegativeInt = 0,  # random seed of the sample
+    layout: Literal["umap", "tsne"] = "umap",  # of the maps of DASD's figures 3 and 5; the paper has tsne
     out: File | None = None,  # HTML file (default: results/PAPER_figureNUMBER.html)
     json: bool = False,  # print the data instead
 ) -> None:
@@ -250,7 +253,7 @@ def draw_paper_figure(
         import plotly  # noqa: F401
     method = _method_for(paper, run, corpus)
     shows, draw = known[number]
-    body, plain = draw(FigureInput(method, open_corpus(corpus), split, tuple(languages or ()), n, seed))
+    body, plain = draw(FigureInput(method, open_corpus(corpus), split, tuple(languages or ()), n, seed, layout))
     title = f"{paper.upper()}, Figure {number}: {shows}"
     if json:
         print_json(dict(figure=title, method=method.name) | plain)

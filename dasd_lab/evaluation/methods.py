@@ -160,11 +160,11 @@ def measure(
     "Train a method if it is to be, evaluate it on every field, and time its queries, translation included"
     data = self.data
     if method == TRANSLATED:
-        made, cpu_s = self.translated(languages), 0.0
+        made, facts = self.translated(languages), dict(cpu_s=0.0)
         timed = TranslatedQueries(data.backbone, made.languages, lambda text, code: self.english([text], code)[0])
     else:
         preset = json.loads(settings) if settings else dict(method=method)
-        made, cpu_s = data.method(preset, languages, seed)
+        made, facts = data.method(preset, languages, seed)
         timed = made
     language = made.languages[0]
     field = next(name for name in self.fields if data.corpus.fields[name].language == language)
@@ -172,7 +172,7 @@ def measure(
         versions={name: version(name) for name in VERSIONS},
         precision=precision_used(data.backbone.device, data.precision),
         parameters=own_parameters(made),
-        cpu_s=cpu_s,
+        **facts,
         query_ms=round(query_ms(timed, self.captions(field)[:TIMED], language), 2),
     )
     if method == TRANSLATED:

@@ -131,9 +131,10 @@ def _bottlenecks(preset: dict, backbone: Backbone) -> list[TableRow]:
 
 
 def _disentangler_depths(preset: dict, backbone: Backbone) -> list[TableRow]:
-    "None to three blocks before the features"
+    "As many blocks before the features as in the paper, and two; of a smaller tower, as many as it has"
     own = preset["config"].get("disentangler", {}).get("blocks", 1)
-    return _values("config.disentangler.blocks", [own, *range(min(3, backbone.n_blocks) + 1)], "{} blocks")
+    depths = [n for n in (0, 1, 2, 3, 6, 9, 12) if n <= backbone.n_blocks]
+    return _values("config.disentangler.blocks", [own, *depths], "{} blocks")
 
 # %% ../../nbs/07_evaluation/80_tables.ipynb #9942601f
 def _depths(preset: dict, backbone: Backbone) -> list[TableRow]:
@@ -159,6 +160,11 @@ def _one_adapter_less(preset: dict, backbone: Backbone) -> list[TableRow]:
     return rows
 
 # %% ../../nbs/07_evaluation/80_tables.ipynb #ccb896b7
+def _in_random_order(preset: dict) -> dict:
+    "Batches that are not sorted by the length of captions"
+    return {f"stages.{i}.length_bucket": 1 for i in range(len(preset["stages"]))}
+
+
 def _distance(kind: str) -> Callable[[dict], dict]:
     "Another distance in the semantic consistency"
     return partial(terms, dict(consistency=dict(options=dict(kind=kind))))
@@ -209,6 +215,14 @@ TABLES["dasd"] = {
     "10": Table("one adapter less", (_one_adapter_less,)),
     "11": Table("the bottleneck", (_bottlenecks,)),
     "figure4": Table("depth of the disentangler", (_disentangler_depths,)),
+    "open": Table(
+        "what the paper leaves open: the order of captions, and the form of Eq. 14",
+        (
+            TableRow("DASD"),
+            TableRow("captions in random order", _in_random_order),
+            TableRow("Eq. 14 as a mean", partial(terms, dict(alignment=dict(options=dict(reduction="mean"))))),
+        ),
+    ),
 }
 
 # %% ../../nbs/07_evaluation/80_tables.ipynb #1c915c8e
@@ -283,6 +297,7 @@ TABLES["leccr"] = {
             TableRow("no guidance", _plain_matching, "w/o guidance"),
             TableRow("guided by S_g alone", _guided(1.0), "Guidance with S_g"),
             TableRow("guided by S_l alone", _guided(0.0), "Guidance with S_l"),
+            TableRow("baseline", _unslotted("none", _BASELINE), "Baseline"),
         ),
     ),
     "7": Table(
@@ -361,7 +376,9 @@ def _smaller(preset: dict, backbone: Backbone) -> list[TableRow]:
         TableRow("every word its own vector (MULE)", _own_words(preset)),
         TableRow(f"MULE, PCA to {width // 6}", _own_words(preset, width // 6)),
         TableRow(f"MULE, PCA to {width // 3}", _own_words(preset, width // 3)),
+        TableRow(f"MULE, PCA to {2 * width // 3}", _own_words(preset, 2 * width // 3)),
         TableRow("MULE, words seen 20 times", _own_words(preset, fewest=20)),
+        TableRow("MULE, words seen 50 times", _own_words(preset, fewest=50)),
         TableRow("MULE, dictionary below 20", _own_words(preset, dictionary=lexicon, rare=20)),
     ]
 
@@ -486,13 +503,13 @@ class TableRuns:
         self.rows = {row.name: row for i, row in enumerate(rows) if i == 0 or self._differs(row)}
         varied = [vary(preset, row.changes) for row in rows]
         self.reads = tuple(sorted({column for settings in varied for column in columns_of(settings)}))
-        self.trained: tuple = ()  # seed, changes, method and CPU time of the last training
+        self.trained: tuple = ()  # seed, changes, method and facts of the last training
 
     def _differs(self, row: TableRow) -> bool:
         "Is a row not the preset itself?"
         return bool(row.skip) or row.origin != "human" or row.as_large or vary(self.preset, row.changes) != self.preset
 
-    def method(self, row: TableRow, seed: int) -> tuple[RetrievalMethod, float]:  # with its CPU time in seconds
+    def method(self, row: TableRow, seed: int) -> tuple[RetrievalMethod, dict]:  # see `StudyData.method`
         "A trained variant; rows with the same settings share it"
         changes = dict(row.changes)
         if row.as_large:
@@ -505,14 +522,14 @@ class TableRuns:
     def measure(self, variant: str, seed: int) -> dict:
         "Train and evaluate a variant"
         row = self.rows[variant]
-        method, cpu_s = self.method(row, seed)
+        method, facts = self.method(row, seed)
         columns = self.data.columns(method)
         origin = None if self.data.split == "train" else row.origin
         with skipping(method, row.skip):
             result = evaluate(method, self.data.corpus, self.data.split, self.languages, origin, columns)
         return dict(
             parameters=own_parameters(method),
-            cpu_s=cpu_s,
+            **facts,
             precision=precision_used(self.data.backbone.device, self.data.precision),
             mean_recall=result.mean_recall,
             sum_recall={language: r["sum_recall"] for language, r in result.rows.items()},
