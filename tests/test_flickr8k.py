@@ -28,6 +28,8 @@ both = pytest.mark.skipif(
 )
 LANGUAGES = ("en", "ar", "cs", "de", "es", "fr", "uk", "zh")
 
+BOTH = TINY | dict(training_captions=["mt", "human"])
+
 
 # A corpus of squares in the joined layout, and Multi30K on some of the same photographs
 
@@ -106,7 +108,7 @@ def test_a_preset_trains_on_it_and_a_run_is_opened_again(data, backbone, tmp_pat
     from dasd_lab.training.recipes import train
 
     name = "flickr8k:train=fr_mt+m30k_de"
-    run = train(TINY, name, ["de", "fr"], backbone=backbone, out=tmp_path / "run", progress=False)
+    run = train(BOTH, name, ["de", "fr"], backbone=backbone, out=tmp_path / "run", progress=False)
     assert run.card["corpus"] == name and tuple(run.card["corpora"]) == (name,)
     method = load_run(tmp_path / "run")
     assert method.training_corpora == (name,)
@@ -121,7 +123,7 @@ def test_training_on_test_pictures_is_refused(data, backbone, tmp_path, monkeypa
     from dasd_lab.training.recipes import train
 
     phase = dict(name="English", reading="sentences", trains=["text"], steps=2, batch_size=8, learning_rate=1e-3)
-    tuned = TINY | dict(
+    tuned = BOTH | dict(
         corpus="multi30k:text_only=true",
         source_model=None,
         backbone=dict(folder="none"),
@@ -129,12 +131,12 @@ def test_training_on_test_pictures_is_refused(data, backbone, tmp_path, monkeypa
     )
     with pytest.raises(LabError, match="flickr8k, test: 4 of 8 pictures .*multi30k:without=flickr8k"):
         train(tuned, backbone=backbone, progress=False)
-    run = train(TINY, "multi30k:text_only=true", backbone=backbone, out=tmp_path / "run", progress=False)
+    run = train(BOTH, "multi30k:text_only=true", backbone=backbone, out=tmp_path / "run", progress=False)
     with pytest.raises(LabError, match="4 of 8 pictures are in the training split of multi30k:text_only=true"):
         evaluate(run.method, load_corpus("flickr8k"), "test")
     monkeypatch.setattr(backbone, "training_corpora", ("multi30k:text_only=true",))
     with pytest.raises(LabError, match="flickr8k, test: 4 of 8 pictures"):
-        train(TINY, "flickr8k", backbone=backbone, progress=False)
+        train(BOTH, "flickr8k", backbone=backbone, progress=False)
     assert main(["evaluate", str(tmp_path / "run"), "--corpus", "flickr8k"]) != 0
     assert "4 of 8 pictures are in the training split" in capsys.readouterr().err
 
@@ -150,7 +152,7 @@ def test_transfer_from_text_of_other_pictures(data, backbone, tmp_path, monkeypa
     assert not {corpus.published_id(v) for v in corpus.ids("train")} & load_corpus("flickr8k").photographs()
     assert corpus.faults == [] and corpus.missing("train", kind="visuals") == []
     assert corpus.mt_folder == data / "multi30k/mt/without_flickr8k"
-    run = train(TINY, name, backbone=backbone, out=tmp_path / "run", progress=False)
+    run = train(BOTH, name, backbone=backbone, out=tmp_path / "run", progress=False)
     # without images there is no cross-modal stage
     assert list(run.card["stages"]) == ["cross_lingual_alignment"] and run.card["text_only"]
     assert set(evaluate(load_run(tmp_path / "run"), load_corpus("flickr8k"), "test").rows) == {"de"}

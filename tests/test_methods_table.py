@@ -22,7 +22,7 @@ from dasd_lab.evaluation.studies import StudyData, read_runs
 
 ROOT = Path(__file__).resolve().parents[1]
 LANGUAGES = ("de",)
-SHORT = vary(TINY, {"stages.0.steps": 4, "stages.1.steps": 2})
+SHORT = vary(TINY, {"stages.0.steps": 4, "stages.1.steps": 2, "training_captions": ["mt", "human"]})
 
 
 class Colours(Translator):

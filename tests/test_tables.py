@@ -17,7 +17,7 @@ from dasd_lab.evaluation.main_tables import MAIN_TABLES
 from dasd_lab.evaluation.papers import PAPERS, paper_tables
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.evaluation.studies import read_runs
-from dasd_lab.evaluation.tables import TABLES, run_table, skipping
+from dasd_lab.evaluation.tables import TABLES, Table, run_table, skipping
 from dasd_lab.runs.loading import load_run
 from dasd_lab.training.recipes import train
 from dasd_lab.training.source_model import train_source
@@ -145,9 +145,12 @@ SIZES["smalr, own words"] = [["MULE, PCA to 1"], ["MULE, PCA to 2"], ["every wor
 
 
 @pytest.mark.parametrize("method,changes", [("leccr", LECCR), ("smalr", SMALR)])
-def test_every_variant_of_another_method_runs_and_differs(backbone, tmp_path, method, changes):
+def test_every_variant_of_another_method_runs_and_differs(backbone, tmp_path, monkeypatch, method, changes):
     "One file for all of its tables; the number of parameters shows what each variant lacks"
     preset = vary(load_preset(f"{method}.pictograms"), changes)
+    rows = TABLES[method]["all"].rows(preset, backbone)
+    some = tuple(row for row in rows if "seen 50 times" not in row.name)  # no word of this corpus is
+    monkeypatch.setitem(TABLES[method], "all", Table("all of these", some))
     found = run_table("all", preset, Squares(), backbone, tmp_path / "t.jsonl", **ONE_SEED)
     size = {r["variant"]: r["parameters"] for r in read_runs(tmp_path / "t.jsonl")}
     assert list(found.index) == list(size) == names(TABLES[method]["all"], preset, backbone)
