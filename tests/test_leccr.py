@@ -123,7 +123,7 @@ def test_the_papers_and_the_codes_numbers():
         (c.slots.n, c.slots.layers, c.vision.reads, c.vision.layers)
         for n, c in configs.items()
         if "zh_" in n and "coco" not in n
-    } == {(2, 2, "frames", 1)}
+    } == {(4, 2, "frames", 1), (2, 2, "frames", 1)}
     assert {c.slots.n for n, c in configs.items() if "30k" in n} == {4}
     assert {c.beta for n, c in configs.items() if n.endswith("paper")} == {0.8}
     assert configs["leccr.msrvtt_cn_zh_official"].beta == 0.9

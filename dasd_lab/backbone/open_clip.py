@@ -296,20 +296,21 @@ def _published(
     config: Mapping | None,  # `model_cfg`; None: the registry's
 ) -> tuple[dict, Mapping, Path]:  # `model_cfg`, `preprocess_cfg`, file of weights
     "The parts of a registered model"
+    chosen = dict(config or registry_config(name))
     tags = open_clip.list_pretrained_tags_by_model(name)
     expect(pretrained, f"no weights for {name}", f"a tag, a file or a folder; tags: {tags}", "Pass `pretrained`.")
     path = Path(str(pretrained))
     if not path.exists() and path.suffix not in (".safetensors", ".bin", ".pt", ".pth"):
         preprocessing = tag_settings(name, str(pretrained))
-        quick_gelu = dict(quick_gelu=bool(preprocessing.get("quick_gelu", False)))
-        return dict(config or registry_config(name)) | quick_gelu, preprocessing, weights_file(name, str(pretrained))
+        chosen["quick_gelu"] = bool(preprocessing.get("quick_gelu", False))
+        return chosen, preprocessing, weights_file(name, str(pretrained))
     own = None
     if config is None and path.exists():
         refuse_another_model(name, path)
         own = read_json(path / "open_clip_config.json", optional=True).get("preprocess_cfg")
     # a file does not say how images are preprocessed; the pretrained tags of a model agree
     preprocessing = own or (open_clip.get_pretrained_cfg(name, tags[0]) if tags else {})
-    return dict(config or registry_config(name)), preprocessing, path
+    return chosen, preprocessing, path
 
 # %% ../../nbs/03_backbone/1_towers/60_open_clip.ipynb #64f6976a
 class _FolderConfig(TypedDict):
