@@ -277,8 +277,10 @@ def refuse_another_model(
     folder = weights if weights.is_dir() else weights.parent
     files = [weights] if weights.is_file() else [weights / file for file in _FILES if (weights / file).is_file()]
     own = read_json(folder / "open_clip_config.json", optional=True).get("model_cfg")
-    digests = [sha256(file) for file in files] if own is None else []
-    known = next((w.opens for w in CATALOGUE.values() if {*digests} & {*w.files.values()}), "")
+    imported = CATALOGUE.get(read_json(folder / "manifest.json", optional=True).get("name", ""))
+    digests = [sha256(file) for file in files] if not (own or imported) else []
+    matching = [imported] if imported else [w for w in CATALOGUE.values() if {*digests} & {*w.files.values()}]
+    known = matching[0].opens if matching else ""
     if own or known:
         stated = leaves(own or registry_config(known))
         here = leaves(registry_config(name))

@@ -27,7 +27,7 @@ from ..base.storage import whole_file
 from ..corpora.catalog import Corpus
 from .retrieval import split_columns
 from ..methods.baselines.frozen import Frozen, FrozenConfig
-from ..training.recipes import TrainingData, columns_of, train, training_data
+from ..training.recipes import TrainingData, columns_of, origins_of, train, training_data
 from ..training.runtime import Runtime
 
 # %% ../../nbs/07_evaluation/79_studies.ipynb #40e855f1
@@ -167,9 +167,7 @@ def method(
         languages,
         seed=seed,
         backbone=self.backbone,
-        data=self.data(
-            languages, columns_of(varied) if reads is None else reads, varied.get("training_captions", ["mt"])
-        ),
+        data=self.data(languages, columns_of(varied) if reads is None else reads, origins_of(varied)),
         changes=dict(changes or {}),
         runtime=Runtime(precision=self.precision),
     )

@@ -30,7 +30,7 @@ from .retrieval import evaluate
 from .studies import StudyData, own_parameters, read_runs, run_study
 from ..methods.baselines.frozen import Frozen
 from ..methods.dasd.encoder import StaticAdapterConfig
-from ..training.recipes import TrainingData, batches_of_images, columns_of, new_method
+from ..training.recipes import TrainingData, batches_of_images, columns_of, new_method, origins_of
 
 # %% ../../nbs/07_evaluation/80_tables.ipynb #6eb0f8c2
 Changes = Mapping[str, Any]  # dotted setting → its value
@@ -513,7 +513,7 @@ class TableRuns:
         "A trained variant; rows with the same settings share it"
         changes = dict(row.changes)
         if row.as_large:
-            data = self.data.data(self.languages, self.reads, self.preset.get("training_captions", ["mt"]))
+            data = self.data.data(self.languages, self.reads, origins_of(self.preset))
             changes["config.adapter.bottleneck"] = as_large(self.preset, changes, data, self.data.backbone)
         if self.trained[:2] != (seed, changes):
             self.trained = (seed, changes, *self.data.method(self.preset, self.languages, seed, changes, self.reads))

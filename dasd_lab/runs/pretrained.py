@@ -227,6 +227,8 @@ class Pretrained(ModelHubMixin, library_name="dasd_lab"):
         folder = Path(save_directory).expanduser()
         step = "Choose another one, or remove it yourself."
         expect(not folder.exists(), f"{folder} is there already", "a new folder", step)
+        given = f"{', '.join(hub)} without push_to_hub"
+        expect(push_to_hub or not hub, given, "options of an upload with an upload", "Add push_to_hub=True.")
         with whole_folder(folder) as f:
             super().save_pretrained(f)
         return self.push_to_hub(repo_id or folder.name, **hub) if push_to_hub else None

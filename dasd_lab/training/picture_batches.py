@@ -7,6 +7,7 @@ __all__ = ['whole_pictures', 'captions_by_picture', 'PictureBatches']
 
 # %% ../../nbs/06_training/1_loop/65_picture_batches.ipynb #414efb04
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -127,9 +128,13 @@ def order(
     epoch: int,  # passes before this one
 ) -> np.ndarray:  # [n_batches, B]
     "The batches of one pass"
-    n = len(self.visuals) // self.batch_size * self.batch_size
-    shuffled = np.random.default_rng([self.seed, epoch, 13]).permutation(len(self.visuals))
-    return shuffled[:n].reshape(-1, self.batch_size)
+    return _shuffled(len(self.visuals), self.batch_size, self.seed, epoch)
+
+
+@lru_cache(maxsize=1)  # asked in every step, and takes milliseconds of a large corpus
+def _shuffled(images: int, batch_size: int, seed: int, epoch: int) -> np.ndarray:  # [n_batches, B]
+    kept = images // batch_size * batch_size
+    return np.random.default_rng([seed, epoch, 13]).permutation(images)[:kept].reshape(-1, batch_size)
 
 # %% ../../nbs/06_training/1_loop/65_picture_batches.ipynb #ec9776bd
 @patch

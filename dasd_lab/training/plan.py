@@ -36,6 +36,7 @@ from dasd_lab.training.recipes import (
     columns_of,
     corpora_of,
     finetuning_of,
+    origins_of,
     published_backbone,
     scaled_stages,
 )
@@ -199,7 +200,7 @@ def _needs(
     used: dict[str, list[str]] = {}
     for p in stages:
         used.setdefault(p.corpus, []).append(p.stage.name.replace("_", " "))
-    origins = preset.get("training_captions", ["mt"])
+    origins = origins_of(preset)
     needs = [corpus_need(name, languages, f"for {' and '.join(names)}", origins) for name, names in used.items()]
     what = "training pictures that are in no test split"
     unleaked = need_of(what, lambda: refuse_trained_test_pictures(corpora_of(preset)))

@@ -6,6 +6,7 @@
 __all__ = ['SMALRConfig', 'SMALR', 'latent_sentences', 'precomputed']
 
 # %% ../../../nbs/04_methods/3_smalr/80_encoder.ipynb #c5eb2af8
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -129,14 +130,22 @@ def prepare(
     if not self.pretraining or stage == "words_warm_up":
         return {}
     latent = self.words.latent
+    losses = _last_losses(log)
+    margin = self.config.latent.margin
     if int(latent.phase) == 0:
-        if losses := _last_losses(log):
-            check_warm_up(losses, self.config.latent.margin)
+        if losses:
+            check_warm_up(losses, margin)
         latent.begin_entries()
         if stage == "latent_words":
             return latent.figures()
     elif stage == "latent_words":
         return {}
+    elif losses and sum(losses) / len(losses) >= margin:
+        warnings.warn(
+            f"the stage {log[-1]['stage']!r} ends at a loss of {sum(losses) / len(losses):.4f}, "
+            "no less than the margin: entries hardly distinguish captions",
+            stacklevel=2,
+        )
     return self.words.freeze()
 
 # %% ../../../nbs/04_methods/3_smalr/80_encoder.ipynb #16fdcb91
