@@ -186,6 +186,8 @@ def test_a_public_repository_is_an_option(ours, hub, tmp_path):
     assert hub.calls[0]["private"] is False
     ours.save_pretrained(tmp_path / "x", repo_id="somebody/x", push_to_hub=True, private=False)
     assert hub.calls[2] == dict(repo_id="somebody/x", private=False)
+    with pytest.raises(LabError, match="without push_to_hub"):
+        ours.save_pretrained(tmp_path / "y", private=False)
 
 
 def test_a_hub_that_cannot_be_reached_is_one_line(ours, hub, monkeypatch):
