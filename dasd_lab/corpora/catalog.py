@@ -560,8 +560,7 @@ def chosen_origins(
     corpus: Corpus,  # any corpus
     split: str,  # one of its splits
     language: str,  # target language
-    origins: Sequence[str]
-    | None = None,  # that are wanted, of those that there are; None: mt if there is any, else human
+    origins: Sequence[str] | None = None,  # wanted, of those that there are; None: mt if there is any, else human
 ) -> list[str]:
     "Origins of the target captions that are read; refused if a corpus has captions of other origins alone"
     counts = Counter(caption.origin for caption in corpus.captions(split, language))

@@ -99,13 +99,13 @@ def find_leaks(
     progress: Callable = iter,  # wraps an iterable, such as `tqdm`
 ) -> "pd.DataFrame":  # a pair per row: train and evaluation (ids), how (id, bytes or likeness), bits (that differ)
     "Images that two splits share, each pair with its most certain evidence; `attrs` say what was compared"
+    import pandas as pd  # slow to import, and a search finds no leaks
+
     sides = (train, train_split), (evaluation, split)
     ids = [{v: corpus.published_id(v) for v in corpus.visuals(part).ids} for corpus, part in sides]
     images = [_images(corpus, part, progress) if pictures else {} for corpus, part in sides]
     checksums, hashes = ([{v: values[k] for v, values in side.items()} for side in images] for k in (0, 1))
     rows = _equal(*ids, "id") + _equal(*checksums, "bytes") + _similar(*hashes, within)
-    import pandas as pd
-
     leaks = pd.DataFrame(rows, columns=["train", "evaluation", "how", "bits"])
     leaks = leaks.drop_duplicates(["train", "evaluation"], ignore_index=True)
     names = [f"{corpus.name} {part}" for corpus, part in sides]
