@@ -45,7 +45,7 @@ def test_the_last_block_is_that_of_the_tower(n_blocks, last):
     preset = load_preset("dasd.pictograms")
     rows = TABLES["dasd"]["10"].rows(preset, SimpleNamespace(n_blocks=n_blocks))
     # block k alone loses k + 1 points
-    recall = {row.name: 0.9 - 0.01 * sum(block + 1 for block in row.skip) for row in rows}
+    recall = {row.name: 0.9 - 0.01 * sum(block + 1 for block in row.reading.get("skip", ())) for row in rows}
     runs = [dict(variant=name, seed=0, mean_recall=value) for name, value in recall.items()]
     found = claims_table([Runs("dasd", ("10",), "", (), 1, runs)], [claim])
     assert found["difference"].item() == pytest.approx(last + 1)

@@ -17,7 +17,7 @@ from dasd_lab.evaluation.main_tables import MAIN_TABLES
 from dasd_lab.evaluation.papers import PAPERS, paper_tables
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.evaluation.studies import read_runs
-from dasd_lab.evaluation.tables import TABLES, Table, run_table, skipping
+from dasd_lab.evaluation.tables import TABLES, Table, reading, run_table
 from dasd_lab.runs.loading import load_run
 from dasd_lab.training.recipes import train
 from dasd_lab.training.source_model import train_source
@@ -105,7 +105,7 @@ def test_one_adapter_less_is_the_trained_method_without_it(backbone, tmp_path, t
     texts = ["ein rotes Quadrat auf der Wiese."]
     whole = run.method.encode_captions(texts, "de")
     for block in range(backbone.n_blocks):
-        with skipping(run.method, (block,)):
+        with reading(run.method, dict(skip=(block,))):
             less = run.method.encode_captions(texts, "de")
             expected = evaluate(run.method, Squares(), "train", ["de"], None).rows["de"]["sum_recall"]
         assert not torch.equal(less, whole)

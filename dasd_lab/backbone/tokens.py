@@ -213,14 +213,16 @@ class TokenVectors(nn.Module):
         token_width: int,  # width of the token vectors (768 for mBERT)
         width: int,  # D, width of the text tower
         separate: bool = True,  # separate projections for the disentangler and the target branch
+        frozen: nn.Module | None = None,  # published vectors that are read as they are; None: vectors of its own
     ):
         super().__init__()
         for name, value in dict(vocab_size=n_tokens, token_width=token_width).items():
             expect(value >= 1, f"{name} = {value}", "1 or more", "Correct the preset.")
-        self.embedding = nn.Embedding(n_tokens, token_width)
+        self.embedding = frozen or nn.Embedding(n_tokens, token_width)
         self.target = nn.Linear(token_width, width)
         self.disentangling = nn.Linear(token_width, width) if separate else None
-        nn.init.normal_(self.embedding.weight, std=0.02 * (768 / token_width) ** 0.5)
+        if frozen is None:
+            nn.init.normal_(self.embedding.weight, std=0.02 * (768 / token_width) ** 0.5)
 
     def forward(
         self,

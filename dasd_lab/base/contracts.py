@@ -92,6 +92,7 @@ class RetrievalMethod(nn.Module):
     # a `backbone.named_words.NamedWords` for images without a description, of methods that were trained with it
     describer: Any = None
     frozen_source: bool = True  # whether source captions and images keep their frozen features
+    vector_table: str | None = None  # published token vectors that it reads and does not train
     recordable: bool = False  # whether a training step decides nothing on the processor, so that a GPU can record it
     batch_type: Literal["captions", "images"] = "captions"  # of one language, or images with captions in all
     config_class: type  # dataclass of the settings

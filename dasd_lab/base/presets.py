@@ -179,7 +179,10 @@ KEYS: dict[str, tuple[Any, str]] = dict(
     source_model=(str | None, "preset of a backbone that is trained first"),
     text_run=(str | None, "trained run, a folder or a shipped one, whose text side a method reads captions with"),
     finetuning=(Any, "English finetuning of the backbone"),
-    token_vectors=(dict | None, "published token vectors: {weights, n_tokens}"),
+    token_vectors=(
+        dict | None,
+        "published token vectors: {weights, n_tokens, trains, projection}, see `training.tokenization`",
+    ),
     vocab_size=(int | None, "size of a tokenizer that is learnt from the captions"),
     tokenizer=(Literal["bpe", "unigram"], "its kind: bpe or unigram, see `training.tokenization`"),
     word_vectors=(dict | None, "words with monolingual vectors, see `training.tokenization`"),

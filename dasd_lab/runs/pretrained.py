@@ -27,6 +27,7 @@ from ..base.contracts import RetrievalMethod, expect
 from ..base.presets import list_presets, load_preset, opening, plain, read_json, vary
 from ..base.storage import read_manifest, seal, unseal, whole_folder, write_tensors
 from .model_card import model_card, without_folders
+from ..backbone.vector_tables import table_facts
 from .saved import load_method, method_in, own_parameters, own_state
 from .shipped import run_card, run_parts
 
@@ -116,6 +117,7 @@ def model_config(
         parameters=own_parameters(method),
         backbone=tower_facts(method.backbone, published),
         training=without_folders({k: training[k] for k in KEPT if k in training}),
+        **table_facts(method.vector_table),
     )
     return json.loads(json.dumps(config))
 
@@ -324,7 +326,8 @@ def _save_pretrained(self: Pretrained, save_directory: Path) -> None:
     if without_loss(state):
         state = {k: v.half() if v.is_floating_point() else v for k, v in state.items()}
     write_tensors(state, save_directory / "model.safetensors")
-    self.method.tokenizer.save(save_directory / "tokenizer.json")
+    if not self.method.vector_table:
+        self.method.tokenizer.save(save_directory / "tokenizer.json")
     if self.method.describer:
         self.method.describer.save(save_directory / "words")
     seal(save_directory, "config.json", **model_config(self.method, self.training, self.published))

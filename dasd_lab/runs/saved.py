@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from ..backbone.named_words import load_words
 from ..backbone.tokens import CaptionTokenizer
 from ..backbone.towers import Backbone, check_backbone, fingerprint
+from ..backbone.vector_tables import known_table, table_facts
 from ..base.contracts import RetrievalMethod, expect, method_class
 from ..base.presets import opening, plain, settings
 from ..base.storage import Manifest, read_tensors, seal, sha256, unseal, whole_folder, write_tensors
@@ -77,9 +78,10 @@ def save_method(
         if beside:
             facts[part] = dict(folder=beside.name, manifest=sha256(beside / "manifest.json"))
     facts |= dict(method=method.name, config=plain(method.config), backbone=fingerprint(method.backbone))
+    facts |= table_facts(method.vector_table)
     with whole_folder(folder) as f:
         write_tensors(weights, f / "model.safetensors")
-        if tokenizer is not None:
+        if tokenizer is not None and not method.vector_table:
             tokenizer.save(f / "tokenizer.json")
         seal(f, kind="method", **facts)
 
@@ -98,6 +100,8 @@ def method_in(
     tokenizer: Any = None if vectors is None else len(vectors)  # none of its own; or it reads ids only
     if text is not None:
         tokenizer = text.tokenizer
+    elif "token_vectors" in m:
+        tokenizer = known_table(m["token_vectors"], folder).tokenizer
     elif "tokenizer.json" in m["files"]:
         tokenizer_type = getattr(method_type, "tokenizer_class", CaptionTokenizer)
         tokenizer = tokenizer_type.load(Path(folder) / "tokenizer.json")
@@ -122,6 +126,7 @@ class MethodManifest(Manifest):
     backbone: str
     text: NotRequired[dict]  # the method beside it whose text side it has: 'folder', and 'manifest', its SHA-256
     words: NotRequired[dict]  # the describer beside it: likewise
+    token_vectors: NotRequired[dict]  # published ones, see `table_facts`
 
 # %% ../../nbs/05_runs/10_saved.ipynb #b71aa951
 def _beside(

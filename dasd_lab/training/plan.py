@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..backbone.towers import Backbone
-from ..backbone.weights import find_weights
+from ..backbone.vector_tables import vector_table
 from ..base.contracts import LabError, RetrievalMethod, expect
 from ..base.foundation import data_root, lab_command
 from ..base.presets import load_preset, provenance, required, settings, vary
@@ -41,7 +41,7 @@ from dasd_lab.training.recipes import (
     scaled_stages,
 )
 from .stages import Stage, check_terms, needs_pictures, set_trainable
-from .tokenization import VectorsChoice, WordVectorsChoice
+from .tokenization import WordVectorsChoice, token_vectors_of
 
 # %% ../../nbs/06_training/3_planning/30_plan.ipynb #39dd9099
 @dataclass(frozen=True)
@@ -137,11 +137,11 @@ def vectors_need(
         step = "FastText's crawl vectors, cc.LANGUAGE.300: put their paths into `word_vectors.files`."
         what = f"word vectors ({words.kind}), {words.dim} dimensions"
         return Need(what, not missing, f"no files for {', '.join(missing)}" if missing else "", step if missing else "")
-    if not preset.get("token_vectors"):
+    choice = token_vectors_of(preset)
+    if choice is None:
         return Need("tokenizer", True, f"learned from the captions, at most {preset['vocab_size']:,} tokens")
-    choice = settings(VectorsChoice, preset["token_vectors"], "token_vectors")
-    what = f"token vectors {choice.weights}, {choice.n_tokens:,}"
-    return need_of(what, lambda: find_weights(choice.weights) and "found and verified")
+    what = f"token vectors {choice.weights}, {choice.n_tokens:,}, {'trained along' if choice.trains else 'frozen'}"
+    return need_of(what, lambda: vector_table(choice.weights) and "found and verified")
 
 # %% ../../nbs/06_training/3_planning/30_plan.ipynb #87732956
 @dataclass(frozen=True)

@@ -54,7 +54,8 @@ from .runtime import Runtime, Worker, processes
 from .source_model import Phase, finetune_source, token_rows, train_source
 from .stages import CaptionBatches, Column, Rows, Stage, needs_pictures
 from .steps import FaultPolicy
-from .tokenization import vocabulary_for
+from .token_projection import fit_projection
+from .tokenization import token_vectors_of, vocabulary_for
 from .upper_layers import train_dual_stream
 from .word_alignment import WordAlignment, aligned_vectors
 
@@ -119,6 +120,9 @@ def method_and_config(
 ) -> tuple[Any, Any]:
     "The class of a preset's method, and its settings"
     method_type: Any = method_class(required(preset, "method"))
+    choice = token_vectors_of(preset)
+    if choice and not choice.trains:
+        changes["vector_table"] = choice.weights
     return method_type, settings(method_type.config_class, preset.get("config", {}) | changes, "config")
 
 # %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #a37e2a82
@@ -175,6 +179,7 @@ def new_method(
         "Choose another backbone, or a method that reads captions itself, such as smalr.",
     )
     trained, vectors = None, None
+    choice = token_vectors_of(preset)
     if preset.get("text_run"):
         trained = load_run(preset["text_run"], backbone=backbone)
         vocabulary = trained.tokenizer
@@ -187,10 +192,12 @@ def new_method(
             method.read_captions_as(trained)
             return method
     if vectors is not None:
-        published = preset.get("token_vectors")
-        method.start_from(vectors, find_weights(published["weights"]) if published else None)
+        in_catalogue = choice is not None and choice.weights in CATALOGUE
+        method.start_from(vectors, find_weights(choice.weights) if in_catalogue else None)
     if preset.get("word_alignment") is not None:
         _align_words(method, preset, data)
+    if choice and choice.projection == "fitted":
+        fit_projection(method.token_vectors, [c for p in data.pairs.values() for c in p.source], backbone, vocabulary)
     if backbone.reads_text:
         _fit_languages(method, data)
     return method

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from ...backbone.tokens import CaptionTokenizer, TokenVectors
 from ...backbone.towers import Backbone, attention, captions_in_batches, computing
+from ...backbone.vector_tables import FrozenVectors
 from ...base.contracts import RetrievalMethod, expect, register_method
-from .adapters import AdapterConfig, AdapterGenerator, DynamicAdapter
+from .adapters import AdapterConfig, AdapterGenerator, DynamicAdapter, fed_with
 from .disentangling import Critic, CriticConfig, Disentangler, DisentanglerConfig
 from .expression import Expression
 
@@ -28,6 +29,7 @@ class StaticAdapterConfig:
 
     languages: tuple[str, ...] = ("de",)  # target languages, ISO 639
     token_width: int = 768  # width of the token vectors (768 for mBERT)
+    vector_table: str | None = None  # published token vectors that stay frozen, see `backbone.vector_tables`
     separate_projections: bool = True  # separate token projections for the disentangler and the target branch
     text_blocks: int | None = None  # how many blocks of the tower run (Table 9); None: all
     adapted_blocks: tuple[int, ...] | None = None  # which of them have an adapter (Table 10); None: all
@@ -72,8 +74,13 @@ class AdaptedEncoder(RetrievalMethod):
             f"blocks from 0 to {self.n_blocks - 1}",
             "Change the setting.",
         )
+        self.vector_table = config.vector_table
         self.token_vectors = TokenVectors(
-            self.n_tokens, config.token_width, backbone.width, config.separate_projections
+            self.n_tokens,
+            config.token_width,
+            backbone.width,
+            config.separate_projections,
+            FrozenVectors(config.vector_table) if config.vector_table else None,
         )
         self.adapters = nn.ModuleDict(
             {
@@ -220,6 +227,7 @@ def features(  # noqa: F811  of another class
     trace: list | None = None,  # see `target_branch`
     skip: Sequence[int] = (),  # see `target_branch`
     longest: int | None = None,  # tokens of the longest row, see `Backbone.cut`
+    fed: str | None = None,  # see `fed_with`; None: as in the settings
 ) -> dict[str, Tensor]:  # the features of the table below
     "Disentangle, generate, encode"
     disentangling, target = self.token_vectors(ids)
@@ -237,7 +245,7 @@ def features(  # noqa: F811  of another class
         read = agnostic if settings.generator_gradient else agnostic.detach()
         parts = dict(related=related, agnostic=read)
         characteristics = torch.cat([parts[c] for c in self.config.adapter.characteristics], -1)
-        z, generated = self.generator(characteristics)
+        z, generated = self.generator(fed_with(characteristics, fed or self.config.adapter.fed))
         features |= dict(z=z, generated=generated)
     tokens = self.backbone.start(self.backbone.cut(target, end_index, longest), end_index)
     if disentangling is not target:
