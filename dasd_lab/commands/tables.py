@@ -7,6 +7,7 @@ __all__ = ['PHOTOGRAPHS', 'Paper', 'run_paper_table']
 
 # %% ../../nbs/11_commands/34_tables.ipynb #db394cfa
 from collections.abc import Sequence
+from functools import partial
 from json import loads
 from pathlib import Path
 from typing import Any, Literal
@@ -132,6 +133,25 @@ def _ablations(
     if rows:
         print(f"\n{printed.title}, {printed.metric}")
         _show_beside(rows)
+
+# %% ../../nbs/11_commands/34_tables.ipynb #7786e35d
+def _with_translations(
+    corpus,  # a `corpora.catalog.Corpus`
+    split: str,  # evaluated
+    translator: str,  # of queries, see `commands.studies.query_translator`
+    method,  # trained
+    kind: str,  # CLC-A or CLC-C
+):  # a `search.explain.consistent_queries.Consistent`
+    "A method that searches with translations too: their mean, or weights that are learned on validation captions"
+    from dasd_lab.commands.studies import query_translator
+    from dasd_lab.search.explain.consistent_queries import Consistent, fit_to
+
+    parts = [query_translator(translator, corpus.languages[0], corpus, part) for part in (split, "validation")]
+    found, fitted = (Consistent(method, part) for part in parts)
+    if kind == "CLC-C":
+        fit_to(fitted, corpus)
+        found.fuser = fitted.fuser
+    return found
 
 # %% ../../nbs/11_commands/34_tables.ipynb #a9190e49
 def _show_beside(
@@ -264,6 +284,7 @@ def run_paper_table(
     methods: CommaList | None = None,
     each: bool = False,  # on photographs: also train for one language at a time
     engine: Name = "apertium",  # on photographs: translates queries into English, as for `translate`
+    translator: Name = "gloss",  # of queries in SMALR's rows CLC-A and CLC-C, as for `consistency`
     # results file, one line per run; runs in it are not repeated
     # (default: results/table_TABLE.jsonl, or results/METHOD_table_TABLE.jsonl for other methods than DASD)
     out: File | None = None,
@@ -286,7 +307,9 @@ def run_paper_table(
     tower = open_backbone(named_folder(backbone or run_for(opened.name)))
     if table != "methods" or opened.name != PHOTOGRAPHS:
         settings = vary(load_preset(preset or f"{paper}.pictograms"), changes or {})
-        _ablations(table, settings, opened, tower, out, json, languages=languages, seeds=seeds, split=split)
+        options = dict(languages=languages, seeds=seeds, split=split)
+        options |= dict(fuse=partial(_with_translations, opened, split, translator))
+        _ablations(table, settings, opened, tower, out, json, **options)
         return
     data = StudyData(opened, tower, split, home_path("runs", opened.name, "features"))
     options = dict(methods=methods, seeds=seeds, each=each, changes=changes)
