@@ -250,7 +250,8 @@ def source_texts(
     language: str,  # source language, ISO 639
 ) -> list[str]:
     "Distinct source captions that pairs of a split may have, in order"
-    return list(dict.fromkeys(caption.text for caption in self.captions(split, language, "human")))
+    back = [caption for code in self.languages[1:] for caption, _ in self.back_translations(split, code)]
+    return list(dict.fromkeys(caption.text for caption in (*self.captions(split, language, "human"), *back)))
 
 
 @patch
