@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from squares import FEW_WORDS, SOURCE, TINY, Squares
+from test_consistency import ByColour
 
 from dasd_lab.backbone.towers import save_backbone
 from dasd_lab.base.contracts import LabError
@@ -19,6 +20,7 @@ from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.evaluation.studies import read_runs
 from dasd_lab.evaluation.tables import TABLES, Table, run_table, skipping
 from dasd_lab.runs.loading import load_run
+from dasd_lab.search.explain.consistent_queries import Consistent
 from dasd_lab.training.recipes import train
 from dasd_lab.training.source_model import train_source
 
@@ -157,6 +159,19 @@ def test_every_variant_of_another_method_runs_and_differs(backbone, tmp_path, mo
     for groups in (groups for name, groups in SIZES.items() if name.startswith(method)):
         counts = [{size[variant] for variant in group} for group in groups]
         assert all(len(count) == 1 for count in counts) and counts == sorted(counts, key=min)
+
+
+def test_rows_with_translated_queries_and_with_branches_of_each_language(backbone, tmp_path):
+    "SMALR's Table 1: CLC is the trained method with other queries; S-LIWE is not run"
+    preset = vary(load_preset("smalr.pictograms"), SMALR)
+    out = tmp_path / "t.jsonl"
+    run_table("1", preset, Squares(), backbone, out, fuse=lambda m, _: Consistent(m, ByColour()), **ONE_SEED)
+    rows = {row["variant"]: row for row in read_runs(out)}
+    full, mean, learned, _, _, parallel, alone = rows.values()
+    assert full["parameters"] == mean["parameters"] and full["cpu_s"] == mean["cpu_s"] == learned["cpu_s"]
+    assert parallel["parameters"] < alone["parameters"] and mean["translator"] == "by colour"
+    run_table("1", preset, Squares(), backbone, tmp_path / "alone.jsonl", **ONE_SEED)
+    assert set(rows) - {row["variant"] for row in read_runs(tmp_path / "alone.jsonl")} == {*list(rows)[1:3]}
 
 
 def test_the_methods_run_on_one_file(backbone, tmp_path, monkeypatch):
