@@ -95,8 +95,7 @@ def _methods_on_photographs(
 def _ablations(
     table: str,  # of the paper
     preset: dict,  # of the full method
-    corpus,  # a `corpora.catalog.Corpus`
-    backbone,  # a `backbone.towers.Backbone`
+    data,  # an `evaluation.studies.StudyData`
     out: str | Path | None,  # results file
     json: bool,  # print JSON
     **options: Any,  # of `evaluation.tables.run_table`
@@ -108,21 +107,12 @@ def _ablations(
 
     prefix = "" if preset["method"] == "dasd" else f"{preset['method']}_"
     file = Path(out or home_path("results", f"{prefix}table_{table}.jsonl"))
-    summary = run_table(
-        table,
-        preset,
-        corpus,
-        backbone,
-        file,
-        **options,
-        features=home_path("runs", corpus.name, "features") if corpus.name == PHOTOGRAPHS else None,
-        report=note,
-    )
+    summary = run_table(table, preset, data, file, **options, report=note)
     ours = tables_of(preset)[table]
     printed = paper_tables(preset["method"]).get(table)
     rows, about = [], {}
     if printed and printed.columns:
-        rows = beside_the_paper(printed, ours.rows(preset, backbone), read_runs(file))
+        rows = beside_the_paper(printed, ours.rows(preset, data.backbone), read_runs(file))
         about = dict(table=printed.title, metric=printed.metric, note=printed.note)
     if json:
         found = loads(summary.rename_axis("variant").reset_index().to_json(orient="records"))
@@ -305,12 +295,12 @@ def run_paper_table(
 
     opened = open_corpus(corpus)
     tower = open_backbone(named_folder(backbone or run_for(opened.name)))
+    features = home_path("runs", opened.name, "features") if opened.name == PHOTOGRAPHS else None
+    data = StudyData(opened, tower, split, features)
     if table != "methods" or opened.name != PHOTOGRAPHS:
         settings = vary(load_preset(preset or f"{paper}.pictograms"), changes or {})
-        options = dict(languages=languages, seeds=seeds, split=split)
-        options |= dict(fuse=partial(_with_translations, opened, split, translator))
-        _ablations(table, settings, opened, tower, out, json, **options)
+        fuse = partial(_with_translations, opened, split, translator)
+        _ablations(table, settings, data, out, json, languages=languages, seeds=seeds, fuse=fuse)
         return
-    data = StudyData(opened, tower, split, home_path("runs", opened.name, "features"))
     options = dict(methods=methods, seeds=seeds, each=each, changes=changes)
     _methods_on_photographs(data, languages, engine, out, json, **options)

@@ -23,7 +23,6 @@ from ..backbone.towers import Backbone
 from ..base.contracts import RetrievalMethod
 from ..base.foundation import expect
 from ..base.presets import load_preset, opening, vary
-from ..corpora.catalog import Corpus
 from .papers import PaperTable, Reproduced, cells
 from .probes import mean_and_width
 from .retrieval import evaluate
@@ -594,14 +593,11 @@ def _in_words(line: dict) -> str:
 def run_table(
     key: str,  # one of `tables_of(preset)`
     preset: str | dict,  # of the full method
-    corpus: Corpus,  # trained on its training split
-    backbone: Backbone,  # frozen
+    data: StudyData,  # corpus that is trained and evaluated on, and frozen tower
     out: str | Path,  # results file, one line per run
     languages: Sequence[str] | None = None,  # None: the preset's
     seeds: Sequence[int] = (0, 1, 2),  # every variant with every seed
     *,
-    split: str = "test",  # evaluated
-    features: str | Path | None = None,  # folder of feature stores, made if missing; None: computed, and not kept
     report: Callable[[str], None] = print,  # called after each run
     # method, CLC-A or CLC-C → a `search.explain.consistent_queries.Consistent`; None: without the rows of CLC
     fuse: Callable[[RetrievalMethod, str], Any] | None = None,
@@ -610,8 +606,8 @@ def run_table(
     preset = load_preset(preset) if isinstance(preset, str) else preset
     tables = tables_of(preset)
     expect(key in tables, f"the table {key!r} of {preset['method']}", f"one of {list(tables)}", "Choose one.")
-    data = StudyData(corpus, backbone, split, Path(features) if features else None, backbone.precision)
-    runs = TableRuns(data, preset, languages or preset["languages"], tables[key].rows(preset, backbone), fuse)
+    data = replace(data, precision=data.backbone.precision)
+    runs = TableRuns(data, preset, languages or preset["languages"], tables[key].rows(preset, data.backbone), fuse)
     jobs = [dict(variant=variant, seed=seed) for seed, variant in product(seeds, runs.rows)]
     shared = dict(table=key, languages=runs.languages, preset=json.dumps(preset, sort_keys=True))
     shared |= data.settings(runs.reads)
