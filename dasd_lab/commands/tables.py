@@ -96,6 +96,7 @@ def _ablations(
     table: str,  # of the paper
     preset: dict,  # of the full method
     data,  # an `evaluation.studies.StudyData`
+    translator: str,  # of queries, see `commands.studies.query_translator`
     out: str | Path | None,  # results file
     json: bool,  # print JSON
     **options: Any,  # of `evaluation.tables.run_table`
@@ -107,7 +108,8 @@ def _ablations(
 
     prefix = "" if preset["method"] == "dasd" else f"{preset['method']}_"
     file = Path(out or home_path("results", f"{prefix}table_{table}.jsonl"))
-    summary = run_table(table, preset, data, file, **options, report=note)
+    fuse = partial(_with_translations, data, translator)
+    summary = run_table(table, preset, data, file, **options, fuse=fuse, report=note)
     ours = tables_of(preset)[table]
     printed = paper_tables(preset["method"]).get(table)
     rows, about = [], {}
@@ -126,8 +128,7 @@ def _ablations(
 
 # %% ../../nbs/11_commands/34_tables.ipynb #7786e35d
 def _with_translations(
-    corpus,  # a `corpora.catalog.Corpus`
-    split: str,  # evaluated
+    data,  # an `evaluation.studies.StudyData`
     translator: str,  # of queries, see `commands.studies.query_translator`
     method,  # trained
     kind: str,  # CLC-A or CLC-C
@@ -136,10 +137,11 @@ def _with_translations(
     from dasd_lab.commands.studies import query_translator
     from dasd_lab.search.explain.consistent_queries import Consistent, fit_to
 
-    parts = [query_translator(translator, corpus.languages[0], corpus, part) for part in (split, "validation")]
-    found, fitted = (Consistent(method, part) for part in parts)
+    source = data.corpus.languages[0]
+    translators = [query_translator(translator, source, data.corpus, split) for split in (data.split, "validation")]
+    found, fitted = (Consistent(method, own) for own in translators)
     if kind == "CLC-C":
-        fit_to(fitted, corpus)
+        fit_to(fitted, data.corpus)
         found.fuser = fitted.fuser
     return found
 
@@ -297,10 +299,9 @@ def run_paper_table(
     tower = open_backbone(named_folder(backbone or run_for(opened.name)))
     features = home_path("runs", opened.name, "features") if opened.name == PHOTOGRAPHS else None
     data = StudyData(opened, tower, split, features)
-    if table != "methods" or opened.name != PHOTOGRAPHS:
-        settings = vary(load_preset(preset or f"{paper}.pictograms"), changes or {})
-        fuse = partial(_with_translations, opened, split, translator)
-        _ablations(table, settings, data, out, json, languages=languages, seeds=seeds, fuse=fuse)
+    if table == "methods" and features:
+        options = dict(methods=methods, seeds=seeds, each=each, changes=changes)
+        _methods_on_photographs(data, languages, engine, out, json, **options)
         return
-    options = dict(methods=methods, seeds=seeds, each=each, changes=changes)
-    _methods_on_photographs(data, languages, engine, out, json, **options)
+    settings = vary(load_preset(preset or f"{paper}.pictograms"), changes or {})
+    _ablations(table, settings, data, translator, out, json, languages=languages, seeds=seeds)
