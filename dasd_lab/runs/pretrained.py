@@ -22,12 +22,12 @@ import dasd_lab.methods.dasd.encoder  # noqa: F401  registers its methods
 from ..backbone.named_words import load_words
 from ..backbone.open_clip import open_clip_backbone
 from ..backbone.towers import Backbone, fingerprint, load_backbone, save_backbone
+from ..backbone.vector_tables import table_facts
 from ..backbone.weights import CATALOGUE, find_weights
 from ..base.contracts import RetrievalMethod, expect
 from ..base.presets import list_presets, load_preset, opening, plain, read_json, vary
 from ..base.storage import read_manifest, seal, unseal, whole_folder, write_tensors
 from .model_card import model_card, without_folders
-from ..backbone.vector_tables import table_facts
 from .saved import load_method, method_in, own_parameters, own_state
 from .shipped import run_card, run_parts
 
