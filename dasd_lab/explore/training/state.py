@@ -17,6 +17,7 @@ from fastcore.basics import patch
 from torch import Tensor
 from traitlets import Any, Bool, Dict, Int, List, Tuple, Unicode
 
+from ...backbone.packaged import PACKAGED
 from ...backbone.towers import Backbone, save_backbone
 from ...base.contracts import Caption, LabError, RetrievalMethod, expect
 from ...base.foundation import data_root, home_path
@@ -59,7 +60,11 @@ SILENT_S = 20  # seconds without progress after which `words` says so
 def training_presets() -> list[str]:
     "Presets that train a method on parallel captions; 'dasd.new_language' comes first"
     presets = {name: load_preset(name) for name in list_presets()}
-    names = [name for name, preset in presets.items() if "method" in preset and not preset.get("token_vectors")]
+    names = [
+        name
+        for name, preset in presets.items()
+        if "method" in preset and (preset.get("token_vectors") or {}).get("weights") in (None, *PACKAGED)
+    ]
     return sorted(names, key=lambda name: (name != "dasd.new_language", name))
 
 # %% ../../../nbs/09_explore/4_training/10_state.ipynb #0b86283d
