@@ -20,7 +20,8 @@ FOLDER = CONFIG.nbs_path
 PATHS = sorted(nbglob(FOLDER, as_path=True))
 SHARE, SHARES = map(int, os.environ.get("NOTEBOOKS", "1/1").split("/"))  # so that shares can run side by side
 PATHS = PATHS[SHARE - 1 :: SHARES]
-SLOW = {"guides/add_a_language.ipynb", "guides/photographs.ipynb"}  # they train a language, as other tests do
+# they train a language, as other tests do; the probes of a study
+SLOW = {"guides/add_a_language.ipynb", "guides/photographs.ipynb", "studies/disentangling.ipynb"}
 
 
 @pytest.fixture

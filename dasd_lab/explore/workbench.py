@@ -163,9 +163,11 @@ class Workbench(HasTraits):
             facets["language"] = [tuple(dict.fromkeys(c.language for c in self.captions(id))) for id in self.ids]
         return facets
 
-    def __repr__(self):
-        names = ", ".join(repr(name) for name in self.models)
-        return f"Workbench: {len(self.ids):,} images, {names}"
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #6bc2d0e3
+@patch
+def __repr__(self: Workbench):
+    names = ", ".join(repr(name) for name in self.models)
+    return f"Workbench: {len(self.ids):,} images, {names}"
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #02cb4573
 @patch
