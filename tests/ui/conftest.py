@@ -178,8 +178,7 @@ def pytest_runtest_call(item):
     try:
         result = yield
     except Exception:
-        if page and page is SHARED.pop("page", None):
-            leave(page)
+        SHARED.pop("page", None)
         raise
     if page:
         assert not page.problems, page.problems
@@ -252,6 +251,8 @@ def workbench(browser, web, request):
     pg.mouse.move(0, 0)
     yield pg
     shoot(pg, re.sub("[^A-Za-z0-9]+", "_", request.node.name).strip("_"))
+    if SHARED.get("page") is not pg:
+        leave(pg)
 
 
 def open_tab(page, name: str):

@@ -184,6 +184,7 @@ def switch_off_with_keys(page, panel):
     panel.locator("button.dl-block-0").focus()
     page.keyboard.press("Space")
     panel.locator(".dl-rank-summary", has_text="off in block 0").wait_for()
+    panel.locator("button.dl-block-0").focus()
     page.keyboard.press("Space")
     panel.locator(".dl-rank-summary", has_text="all adapters on").wait_for()
     image = panel.locator(".dl-hit:not(.dl-marked)").first
@@ -221,6 +222,7 @@ def compare_with_keys(page, panel):
     page.keyboard.press("Space")
     is_pressed = "state => document.querySelectorAll('.dl-runs button')[2].ariaPressed === state"
     page.wait_for_function(is_pressed, arg="false" if pressed == "true" else "true")
+    run.focus()
     page.keyboard.press("Space")
     page.wait_for_function(is_pressed, arg=pressed)
     panel.locator(".dl-evaluate").focus()

@@ -57,9 +57,8 @@ def rank_a_query(root):
     query.press("Enter")
     root.locator(".dl-versions bdi[lang=en]", has_text="penguin").wait_for()
     rankings = root.locator(".dl-way")
-    rankings.nth(0).locator("ul.dl-grid[dir=rtl]").wait_for()
-    for i in range(3):
-        rankings.nth(i).locator(".dl-hit").nth(5).wait_for()
+    for i in range(3):  # rankings of the query before were laid out from left to right
+        rankings.nth(i).locator("ul.dl-grid[dir=rtl] .dl-hit").nth(5).wait_for()
     assert rankings.count() == 3
 
 
