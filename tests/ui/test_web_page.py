@@ -5,7 +5,7 @@ import urllib.error
 import urllib.request
 from urllib.parse import quote
 
-from conftest import colour, fits, is_dark, open_tab, settle, shoot, unfold
+from conftest import colour, fits, is_dark, settle, shoot
 
 BOX = ".dl-ask .dl-query input"
 SOON = 5  # seconds, on an idle machine
@@ -108,9 +108,10 @@ def test_what_is_shown_is_in_the_address(web, page):
     assert page.locator(BOX).input_value() == "三只猫在城市里"
 
 
-def test_four_models_side_by_side_and_why_no_fifth(workbench):
-    page = workbench
-    unfold(open_tab(page, "Ask").get_by_role("button", name="Models"))
+def test_four_models_side_by_side_and_why_no_fifth(web, page):
+    page.goto(web.url)
+    page.locator(".dl-ask .dl-hit").first.wait_for()
+    page.locator(".dl-ask").get_by_role("button", name="Models").click()
     names = page.locator(".dl-ask .dl-asking .widget-toggle-button:not(.dl-fold)")
     for i in range(1, 4):
         names.nth(i).click()
