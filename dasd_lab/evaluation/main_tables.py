@@ -53,7 +53,7 @@ _FINETUNED_CC = {
 }
 _LECCR = {f"leccr.multi30k_{language}_paper": ("multi30k",) for language in ("de", "fr", "cs")}
 _LECCR |= {"leccr.mscoco_zh_paper": ("coco_cn",), "leccr.mscoco_ja_paper": ("mscoco",)}
-_SMALR = MainRow("SMALR", {"smalr.mscoco_paper": _COCO, "smalr.paper": ("multi30k_both",)})
+_SMALR = MainRow("SMALR", {"smalr.mscoco_paper": ("mscoco_yj_cn",), "smalr.paper": ("multi30k_both",)})
 _LANGUAGE_OF = {
     "7": "English",
     "8": "German",
