@@ -75,16 +75,15 @@ def count_and_find(root):
 
 
 def test_slots(workbench):
-    page = workbench
-    root = open_tab(page, "Slots")
+    root = open_tab(workbench, "Slots")
     root.locator(".dl-map .heatmaplayer image").first.wait_for(timeout=TIMEOUT)
     cards = check_cards(root)
-    type_and_search(page, root)
-    enlarge_another_slot(page, root, cards)
-    select_another_image(page, root)
+    type_and_search(workbench, root)
+    enlarge_another_slot(workbench, root, cards)
+    select_another_image(workbench, root)
     count_and_find(root)
     root.locator(".dl-picture").scroll_into_view_if_needed()
-    shoot(page, "slots")
-    page.set_viewport_size(dict(width=1024, height=800))
-    settle(page, 500)
-    assert fits(page, ".dl-slots")
+    shoot(workbench, "slots")
+    workbench.set_viewport_size(dict(width=1024, height=800))
+    settle(workbench, 500)
+    assert fits(workbench, ".dl-slots")

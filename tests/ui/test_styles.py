@@ -159,21 +159,20 @@ ARABIC = """حيوانات: كلب يركض في الحديقة
 
 def test_figures_of_a_hidden_tab_are_drawn_when_it_is_shown(workbench):
     "Figures, and later ones in their place, are computed while another tab is open"
-    page = workbench
-    panel = page.locator(".dl-styles")
+    panel = workbench.locator(".dl-styles")
     bars = panel.locator(".dl-bars .bartext")
     shown = []
     for n in (500, 200):
-        open_tab(page, "Styles")
+        open_tab(workbench, "Styles")
         panel.locator(".dl-n select").select_option(str(n))
-        open_tab(page, "Ask")
+        open_tab(workbench, "Ask")
         expect(panel).to_be_hidden()
         expect(panel.locator(".dl-kept")).to_contain_text(f"{n} captions")
-        open_tab(page, "Styles")
+        open_tab(workbench, "Styles")
         for selector in (AGNOSTIC, RELATED):
             expect(panel.locator(selector).locator(POINTS)).to_have_count(n)
         expect(bars.first).to_be_attached(timeout=10_000)
-        settle(page, 500)
+        settle(workbench, 500)
         shown.append(bars.all_text_contents())
     assert shown[0] != shown[1]
 
@@ -192,12 +191,11 @@ def show_sentences(page, panel, text: str | None):
 
 def test_sentences_of_ones_own(workbench):
     "Chinese example sentences, Arabic ones with a group before a colon, a faulty line, and back"
-    page = workbench
-    page.set_viewport_size(dict(width=1600, height=1500))
-    panel = open_tab(page, "Styles")
+    workbench.set_viewport_size(dict(width=1600, height=1500))
+    panel = open_tab(workbench, "Styles")
     expect(panel.locator(".dl-kept")).to_contain_text("200 captions")
     unfold(panel.locator(".dl-sentences .dl-fold"))
-    show_sentences(page, panel, None)
+    show_sentences(workbench, panel, None)
     expect(panel.locator(".dl-kept")).to_contain_text("16 sentences of your own")
     expect(panel.locator(".dl-legend")).to_contain_text("location + object 4")
     expect(panel.locator(AGNOSTIC).locator(POINTS)).to_have_count(16)
@@ -205,23 +203,23 @@ def test_sentences_of_ones_own(workbench):
     expect(panel.locator(".dl-n")).to_be_hidden()
     point = panel.locator(AGNOSTIC).locator(POINTS).nth(3)
     box = point.bounding_box()
-    page.mouse.move(box["x"] + 30, box["y"] + 30)
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=5)
+    workbench.mouse.move(box["x"] + 30, box["y"] + 30)
+    workbench.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=5)
     expect(panel.locator(".dl-card > div").first).to_contain_text("三辆自行车停在车站门口。")
     expect(panel.locator(".dl-card .dl-near li")).to_have_count(6)
-    shoot(page, "styles_sentences_zh")
-    show_sentences(page, panel, ARABIC)
+    shoot(workbench, "styles_sentences_zh")
+    show_sentences(workbench, panel, ARABIC)
     expect(panel.locator(".dl-kept")).to_contain_text("11 sentences of your own")
     expect(panel.locator(".dl-legend")).to_contain_text("no group 1")
-    lasso(page, panel.locator(f"{RELATED} .nsewdrag").first, EVERYTHING)
+    lasso(workbench, panel.locator(f"{RELATED} .nsewdrag").first, EVERYTHING)
     lines = panel.locator(".dl-captions li")
     expect(lines).to_have_count(11)
     assert lines.first.locator("bdi").get_attribute("dir") == "rtl"
     expect(lines.locator("img")).to_have_count(0)
-    shoot(page, "styles_sentences_ar")
-    show_sentences(page, panel, ARABIC + "\nأماكن:")
+    shoot(workbench, "styles_sentences_ar")
+    show_sentences(workbench, panel, ARABIC + "\nأماكن:")
     expect(panel.locator(".dl-message").first).to_contain_text("line 12")
     panel.locator("button.dl-back").click()
     expect(panel.locator(".dl-kept")).to_contain_text("200 captions")
     expect(panel.locator(".dl-legend")).to_contain_text("style")
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert workbench.evaluate("document.documentElement.scrollWidth <= innerWidth")
