@@ -1,10 +1,10 @@
-"The Styles explorer in JupyterLab: recolour, select with the lasso, hover, highlight with the keyboard"
+"The Styles explorer: recolour, select with the lasso, hover, highlight with the keyboard"
 
 import json
 import re
 
 import pytest
-from conftest import open_guide, settle, shoot
+from conftest import open_guide, open_tab, settle, shoot, unfold
 
 pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import expect
@@ -157,22 +157,15 @@ ARABIC = """حيوانات: كلب يركض في الحديقة
 ولد يلعب بالكرة"""
 
 
-def open_tab(page, name):
-    page.get_by_role("tab", name=name, exact=True).click()
-
-
-def test_figures_of_a_hidden_tab_are_drawn_when_it_is_shown(web, page):
-    "The first figures, and later ones in their place, are computed while another tab is open"
-    page.goto(web.url, timeout=300_000)
-    page.locator(".dl-ask .dl-query input").first.wait_for()
+def test_figures_of_a_hidden_tab_are_drawn_when_it_is_shown(workbench):
+    "Figures, and later ones in their place, are computed while another tab is open"
+    page = workbench
     panel = page.locator(".dl-styles")
     bars = panel.locator(".dl-bars .bartext")
     shown = []
-    for n in (200, 500):
+    for n in (500, 200):
         open_tab(page, "Styles")
-        expect(panel).to_be_visible()
-        if n != 200:
-            panel.locator(".dl-n select").select_option(str(n))
+        panel.locator(".dl-n select").select_option(str(n))
         open_tab(page, "Ask")
         expect(panel).to_be_hidden()
         expect(panel.locator(".dl-kept")).to_contain_text(f"{n} captions")
@@ -197,15 +190,13 @@ def show_sentences(page, panel, text: str | None):
     expect(panel.locator(".dl-progress:visible")).to_have_count(0)
 
 
-def test_sentences_of_ones_own(web, page):
+def test_sentences_of_ones_own(workbench):
     "Chinese example sentences, Arabic ones with a group before a colon, a faulty line, and back"
+    page = workbench
     page.set_viewport_size(dict(width=1600, height=1500))
-    page.goto(web.url, timeout=300_000)
-    page.locator(".dl-ask .dl-query input").first.wait_for()
-    open_tab(page, "Styles")
-    panel = page.locator(".dl-styles")
+    panel = open_tab(page, "Styles")
     expect(panel.locator(".dl-kept")).to_contain_text("200 captions")
-    panel.locator(".dl-sentences .dl-fold").click()
+    unfold(panel.locator(".dl-sentences .dl-fold"))
     show_sentences(page, panel, None)
     expect(panel.locator(".dl-kept")).to_contain_text("16 sentences of your own")
     expect(panel.locator(".dl-legend")).to_contain_text("location + object 4")
