@@ -68,7 +68,7 @@ def test_video_runs_have_the_languages_of_table_2():
 
 
 def test_presets_on_coco_hold_the_other_test_pictures_out():
-    "Wherever a preset reads them: as its corpus, in a stage, in English finetuning; SMALR's corpus has tests of its own"
+    "Wherever a preset reads them: as its corpus, in a stage, in finetuning; SMALR's corpus has its own tests"
     read = {name: corpora_of(load_preset(name)) for name in list_presets() if load_preset(name).get("stages")}
     on_coco = {name: [c for c in corpora if c.startswith(("mscoco", "coco_cn"))] for name, corpora in read.items()}
     assert sum(map(bool, on_coco.values())) == 12
