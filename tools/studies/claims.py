@@ -6,12 +6,13 @@
 In the paper's regime (`dasd.photographs_paper`, frozen token vectors of multilingual E5): Tables 4 to 7 and 9 to 11 and
 Figure 4, and controls that the paper lacks, in Chinese learnt from Google's translations and in German from those of
 Multi30K. With token vectors that are learnt along (`dasd.photographs`): the same tables in Chinese, from the
-translations of Google and Baidu, with other forms of DASD as more rows, and Tables 4 to 6 in German.
+translations of Google and Baidu, and Tables 4 to 6 in German. (`photographs_zh_table_forms.jsonl` has other forms of
+DASD; each line has its settings.)
 
 Every row is trained with the preset's steps with its learning rates times 0.5, 1, 2 and 4 (learnt along: without 4) and
 seed 0, evaluated on validation captions, and then with the best of them and every seed, evaluated on the test. With
 `--further` a row whose best rate is the lowest or highest of these is also trained with half or twice that rate. Rows
-with the same settings have one rate; two rows with another routing of L_adv have the rates of their counterparts. The
+with the same settings have one rate. The
 full method is also trained with the rate chosen for it and twice the steps, to see whether recall on validation
 captions still rises.
 
@@ -31,7 +32,7 @@ from dasd_lab.backbone.opening import open_backbone
 from dasd_lab.base.presets import load_preset, vary
 from dasd_lab.commands.arguments import named_folder, open_corpus
 from dasd_lab.evaluation.studies import StudyData, read_runs, run_study
-from dasd_lab.evaluation.tables import TABLES, Table, TableRow, TableRuns, without
+from dasd_lab.evaluation.tables import TABLES, TableRuns
 from dasd_lab.runs.shipped import run_for
 
 RATES = RESULTS / "rates"
@@ -46,30 +47,11 @@ CORPORA = {
 ALL = ("10", "4", "5", "6", "7", "9", "11", "figure4")
 KEYS = {
     FROZEN: dict.fromkeys(("zh", "de"), ("controls", *ALL)),
-    "dasd.photographs": dict(zh=(*ALL, "forms"), de=ALL[1:4]),
+    "dasd.photographs": dict(zh=ALL, de=ALL[1:4]),
 }
 FACTORS = {FROZEN: (0.5, 1.0, 2.0, 4.0), "dasd.photographs": (0.5, 1.0, 2.0)}  # of the preset's learning rates
-# the same but for the routing of L_adv, by table and name
-SAME_RATE = {("forms", "L_adv to Φ^sa"): ("4", "DASD"), ("forms", "L_adv to Φ^sa, no L_sc"): ("6", "no L_sc")}
 LONGER = 2  # times the steps
-
-
-def expression(preset: dict) -> dict:
-    "The form of expression: its settings, without critic and adversarial loss"
-    return {"config": load_preset("dasd.photographs_expression")["config"]} | without("adversarial")(preset)
-
-
-def to_branch(preset: dict, losses: Sequence[str] = ()) -> dict:
-    "The adversarial loss reaches A^sa and the layer norm after it alone, as in the paper; without some losses"
-    return {"config.disentangler.adversarial_reaches": "adapters"} | without(*losses)(preset)
-
-
-FORMS = (
-    TableRow("DASD of expression", expression),
-    TableRow("L_adv to Φ^sa", to_branch),
-    TableRow("L_adv to Φ^sa, no L_sc", partial(to_branch, losses=("consistency",))),
-)
-WHOLE = TABLES["dasd"] | dict(forms=Table("other forms of DASD", FORMS))
+TABLES_OF_DASD = TABLES["dasd"]
 
 
 @cache
@@ -90,7 +72,7 @@ class Rates:
         self.data = partial(data_for, CORPORA[name][language])
         blocks = SimpleNamespace(n_blocks=self.data("test").backbone.n_blocks)
         keys = tables or KEYS[name][language]
-        self.rows = {key: {row.name: row for row in WHOLE[key].rows(self.preset, blocks)} for key in keys}
+        self.rows = {key: {row.name: row for row in TABLES_OF_DASD[key].rows(self.preset, blocks)} for key in keys}
         self.runs: tuple = ()  # of the last table, preset and split
         self.measured: dict[str, dict] = {}  # figures, by everything that decides them
         self.tried: dict[str, tuple[str, str]] = {}  # settings → table and row that are trained to choose their rate
@@ -109,7 +91,6 @@ class Rates:
 
     def settings(self, table: str, name: str) -> str:
         "What is trained to choose the rate of a row"
-        table, name = SAME_RATE.get((table, name), (table, name))
         row = self.rows[table][name]
         return json.dumps([vary(self.preset, row.changes), row.as_large], sort_keys=True)
 
