@@ -3,20 +3,16 @@
 The counted parameters are those of the built method."""
 
 import json
-from dataclasses import replace
 from functools import lru_cache
 
 import pytest
-import timm
 import torch
-from PIL import Image
-from safetensors.torch import save_file
+from test_every_preset import write_corpus
 from tokenizers import Tokenizer, models
 
-from dasd_lab.backbone.open_clip import registry_config
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.backbone.towers import Backbone, build_clip, save_backbone
-from dasd_lab.backbone.weights import CATALOGUE, import_weights
+from dasd_lab.backbone.weights import import_weights
 from dasd_lab.base.contracts import LabError, method_class
 from dasd_lab.base.presets import list_presets, load_preset, plain, provenance, settings, vary
 from dasd_lab.base.storage import write_tensors
@@ -34,11 +30,9 @@ from dasd_lab.training.parameters import (
 )
 from dasd_lab.training.plan import plan
 from dasd_lab.training.recipes import (
-    BackboneChoice,
     corpora_of,
     finetuning_of,
     new_method,
-    published_backbone,
     train,
     training_data,
 )
@@ -73,26 +67,6 @@ def test_presets_on_coco_hold_the_other_test_pictures_out():
     on_coco = {name: [c for c in corpora if c.startswith(("mscoco", "coco_cn"))] for name, corpora in read.items()}
     assert sum(map(bool, on_coco.values())) == 12
     assert {c for corpora in on_coco.values() for c in corpora} == {"mscoco:held_out=coco_cn"}
-
-
-CHOICES = [load_preset(name).get("backbone") or {} for name in list_presets()]
-TOWERS = {BackboneChoice(**choice) for choice in CHOICES if choice.get("pretrained")}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("choice", TOWERS, ids=lambda choice: choice.pretrained)
-def test_every_tower_of_a_preset_opens_weights_of_its_layout(choice, tmp_path, monkeypatch):
-    "In its real size, with random numbers for the weights"
-    weights = CATALOGUE[choice.pretrained]
-    monkeypatch.setenv("DASD_LAB_WEIGHTS", str(tmp_path / "weights"))
-    monkeypatch.setitem(CATALOGUE, weights.name, replace(weights, files=dict.fromkeys(weights.files, "")))
-    network = timm.create_model(choice.timm) if choice.timm else build_clip(registry_config(weights.opens))
-    (tmp_path / "download").mkdir()
-    for file in weights.files:
-        save_file(network.state_dict(), tmp_path / "download" / file)
-    import_weights(weights.name, tmp_path / "download")
-    backbone = published_backbone(choice)
-    assert backbone.encode_pictures([Image.new("RGB", (60, 40))]).isfinite().all()
 
 
 @pytest.mark.parametrize("name", [*NAMES, "dasd.paper", "dasd.official", "dasd.clip_from_text"])
@@ -221,18 +195,6 @@ def import_token_vectors(words, rows, folder):
     import_weights("mbert", download)
 
 
-def write_corpus(folder):
-    "A corpus of twelve images with captions in four languages"
-    (folder / "train").mkdir(parents=True)
-    lines = []
-    for i in range(12):
-        Image.new("RGB", (16, 16), (20 * i, 90, 40)).save(folder / f"train/{i:02}.png")
-        for language, word in dict(en="field", de="Feld", fr="champ", ja="畑").items():
-            origin = "human" if language == "en" else "mt"
-            lines.append(dict(text=f"{word} {i}", language=language, visual_id=f"{i:02}", origin=origin))
-    (folder / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-
 def small_tower(words):
     "A published tower of a few thousand parameters"
     cfg = dict(
@@ -267,7 +229,7 @@ def test_such_a_preset_trains_if_everything_is_available(tmp_path, monkeypatch):
     rows = torch.randn(len(words), 12)
     import_token_vectors(words, rows, tmp_path)
     for corpus in ("cc300k", "mscoco:held_out=coco_cn"):
-        write_corpus(tmp_path / corpus)
+        write_corpus(tmp_path / corpus, ["en", "de", "fr", "ja"])
     save_backbone(small_tower(words), tmp_path / "tower")
     for name, languages in (
         ("dasd.cc300k_zero_shot_paper", ["de", "fr"]),
