@@ -72,7 +72,8 @@ class FeatureFiles:
         path: str | Path,  # see `find_features`
     ):
         self.path = Path(path)
-        arrays = _in_folder if self.path.is_dir() else _in_safetensors if path.suffix == ".safetensors" else _in_hdf5
+        in_file = _in_safetensors if self.path.suffix == ".safetensors" else _in_hdf5
+        arrays = _in_folder if self.path.is_dir() else in_file
         with opening(path, "features of images or clips"):
             names, self._array = arrays(self.path)
             self._stack: Any = None
