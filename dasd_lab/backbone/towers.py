@@ -345,9 +345,9 @@ def image_batch(self: Backbone) -> int:
 @patch
 def seen(
     self: Backbone,
-    pictures: Sequence,  # see `frame_rows`
+    pictures: Any,  # see `frame_rows`
     complete: bool = True,  # refuse visuals without features of one's own?
-) -> Sequence:
+) -> Any:
     "Images and clips as the tower sees them; features of one's own are found by their ids"
     return self.clip.visuals(pictures, complete) if self.kind == "own_features" else pictures
 
