@@ -123,6 +123,17 @@ def test_interrupted_and_resumed(trained, straight, tmp_path, monkeypatch, stage
         assert (tmp_path / "run" / name).read_bytes() == (straight[0] / name).read_bytes(), name
 
 
+def test_what_people_wrote_is_trained_on_with_its_translation_into_english(backbone, tmp_path):
+    corpus = Things()
+    corpus.root = tmp_path
+    corpus.all_captions = lambda split, code: [replace(c, origin="human") for c in corpus._captions(split, code)]
+    (tmp_path / "mt").mkdir()
+    (tmp_path / "mt/train.de.en.txt").write_text("a thing\n" * 48)
+    reads = {"training_captions": ["human", "back_translated"], "captions_per_picture": 2, "stages": TINY["stages"][:1]}
+    words = train(TINY, corpus, ["de", "fr"], backbone=backbone, changes=reads, progress=False).method.tokenizer.words
+    assert "thing" in words["en"] and "thing" not in words["de"]
+
+
 def test_a_warm_up_on_the_plateau_is_refused(trained, tmp_path):
     with pytest.raises(LabError, match="ends at a loss of .* the margin.*plateau"):
         trained(tmp_path / "run", changes={"stages.0.steps": 3, "stages.0.until": 0.0, "stages.0.learning_rate": 1e-6})

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from squares import FEW_WORDS, SOURCE, TINY, Squares
+from test_consistency import ByColour
 
 from dasd_lab.backbone.towers import save_backbone
 from dasd_lab.base.contracts import LabError
@@ -19,6 +20,7 @@ from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.evaluation.studies import read_runs
 from dasd_lab.evaluation.tables import TABLES, Table, run_table, skipping
 from dasd_lab.runs.loading import load_run
+from dasd_lab.search.explain.consistent_queries import Consistent
 from dasd_lab.training.recipes import train
 from dasd_lab.training.source_model import train_source
 
@@ -42,7 +44,11 @@ def ignore(message):
     "A report that prints nothing"
 
 
-ONE_SEED = dict(seeds=(0,), split="train", report=ignore)
+ONE_SEED = dict(seeds=(0,), report=ignore)
+
+
+def on_squares(backbone):
+    return studies.StudyData(Squares(), backbone, "train")
 
 
 def test_the_numbers_of_the_papers_are_found_for_the_rows_of_the_tables():
@@ -75,7 +81,7 @@ def names(table, preset, backbone):
 
 @pytest.mark.parametrize("key", ["4", "9"])
 def test_every_variant_runs_and_differs(backbone, tmp_path, key):
-    found = run_table(key, SHORT, Squares(), backbone, tmp_path / "t.jsonl", **ONE_SEED)
+    found = run_table(key, SHORT, on_squares(backbone), tmp_path / "t.jsonl", **ONE_SEED)
     rows = read_runs(tmp_path / "t.jsonl")
     assert list(found.index) == names(TABLES["dasd"][key], SHORT, backbone) == [r["variant"] for r in rows]
     if key == "4":
@@ -99,7 +105,7 @@ def trainings(monkeypatch):
 
 def test_one_adapter_less_is_the_trained_method_without_it(backbone, tmp_path, trainings):
     "Table 10 trains once per seed, and evaluates the same method without one adapter at a time"
-    run_table("10", SHORT, Squares(), backbone, tmp_path / "t.jsonl", **ONE_SEED)
+    run_table("10", SHORT, on_squares(backbone), tmp_path / "t.jsonl", **ONE_SEED)
     (run,) = trainings
     found = {r["variant"]: r["sum_recall"]["de"] for r in read_runs(tmp_path / "t.jsonl")}
     texts = ["ein rotes Quadrat auf der Wiese."]
@@ -151,7 +157,7 @@ def test_every_variant_of_another_method_runs_and_differs(backbone, tmp_path, mo
     rows = TABLES[method]["all"].rows(preset, backbone)
     some = tuple(row for row in rows if "seen 50 times" not in row.name)  # no word of this corpus is
     monkeypatch.setitem(TABLES[method], "all", Table("all of these", some))
-    found = run_table("all", preset, Squares(), backbone, tmp_path / "t.jsonl", **ONE_SEED)
+    found = run_table("all", preset, on_squares(backbone), tmp_path / "t.jsonl", **ONE_SEED)
     size = {r["variant"]: r["parameters"] for r in read_runs(tmp_path / "t.jsonl")}
     assert list(found.index) == list(size) == names(TABLES[method]["all"], preset, backbone)
     for groups in (groups for name, groups in SIZES.items() if name.startswith(method)):
@@ -159,11 +165,21 @@ def test_every_variant_of_another_method_runs_and_differs(backbone, tmp_path, mo
         assert all(len(count) == 1 for count in counts) and counts == sorted(counts, key=min)
 
 
+def test_rows_with_translated_queries_and_with_branches_of_each_language(backbone, tmp_path):
+    "SMALR's Table 1: CLC is the trained method with other queries; S-LIWE is not run"
+    preset = vary(load_preset("smalr.pictograms"), SMALR)
+    out = tmp_path / "t.jsonl"
+    run_table("1", preset, on_squares(backbone), out, fuse=lambda m, _: Consistent(m, ByColour()), **ONE_SEED)
+    full, mean, learned, _, _, parallel, alone = read_runs(out)
+    assert full["parameters"] == mean["parameters"] and full["cpu_s"] == mean["cpu_s"] == learned["cpu_s"]
+    assert parallel["parameters"] < alone["parameters"] and mean["translator"] == "by colour"
+
+
 def test_the_methods_run_on_one_file(backbone, tmp_path, monkeypatch):
     "Small presets of the other methods, each trained by its own stages"
     small = {"leccr.pictograms": {n: v for n, v in LECCR.items() if "config" in n}, "smalr.pictograms": SMALR}
     monkeypatch.setattr(tables, "load_preset", lambda n: vary(load_preset(n), small.get(n, {})))
-    found = run_table("methods", SHORT, Squares(), backbone, tmp_path / "t.jsonl", **ONE_SEED)
+    found = run_table("methods", SHORT, on_squares(backbone), tmp_path / "t.jsonl", **ONE_SEED)
     assert list(found.index)[:3] == ["DASD", "static adapter", "LECCR"]
     assert sum("SMALR" in n for n in found.index) == 2
     assert found.loc["DASD", "seeds"] == 1
@@ -183,19 +199,19 @@ def test_it_continues_where_it_stopped(backbone, tmp_path, monkeypatch):
 
     monkeypatch.setattr(studies, "train", counted)
     with pytest.raises(KeyboardInterrupt):
-        run_table("5", SHORT, Squares(), backbone, out, seeds=(0, 1), split="train", report=ignore)
+        run_table("5", SHORT, on_squares(backbone), out, seeds=(0, 1), report=ignore)
     assert len(read_runs(out)) == 3
     out.write_text(out.read_text() + '{"table": "5", "var')  # a line that was cut off
-    found = run_table("5", SHORT, Squares(), backbone, out, seeds=(0, 1), split="train", report=ignore)
+    found = run_table("5", SHORT, on_squares(backbone), out, seeds=(0, 1), report=ignore)
     assert len(seeds) == 7 and len(read_runs(out)) == 6
     assert (found["seeds"] == 2).all()
     assert all(json.loads(line) for line in out.read_text().splitlines())
     before = out.read_bytes()
-    run_table("5", SHORT, Squares(), backbone, out, seeds=(0, 1), split="train")
+    run_table("5", SHORT, on_squares(backbone), out, seeds=(0, 1))
     assert out.read_bytes() == before and len(seeds) == 7
     for key, steps, said in (("5", 4, "another preset"), ("6", 3, "another table")):
         with pytest.raises(LabError, match=said):
-            run_table(key, vary(SHORT, {"stages.0.steps": steps}), Squares(), backbone, out, seeds=(0,), split="train")
+            run_table(key, vary(SHORT, {"stages.0.steps": steps}), on_squares(backbone), out, seeds=(0,))
 
 
 @pytest.mark.parametrize(
@@ -205,7 +221,7 @@ def test_a_results_file_that_is_something_else_is_refused_and_kept(backbone, tmp
     out = tmp_path / "t.jsonl"
     out.write_bytes(content)
     with pytest.raises(LabError, match="t.jsonl") as e:
-        run_table("5", SHORT, Squares(), backbone, out, **ONE_SEED)
+        run_table("5", SHORT, on_squares(backbone), out, **ONE_SEED)
     assert e.value.next_step and len(str(e.value)) < 500 and out.read_bytes() == content
 
 

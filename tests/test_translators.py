@@ -353,5 +353,5 @@ def test_an_own_corpus_with_machine_translations(tmp_path, form, capsys):
     path.with_suffix(".json").write_text(json.dumps(dict(source="de", source_checksum="other")))
     with pytest.raises(LabError, match="other captions"):
         corpus_named(str(place)).captions(split, "de")
-    with pytest.raises(LabError, match="Leave the source away"):
+    with pytest.raises(LabError, match="from 'en', or into it"):
         translate_split(corpus, split, OneMissing(), "fr", source="de")

@@ -168,7 +168,14 @@ KEYS: dict[str, tuple[Any, str]] = dict(
     stages=(list[dict], "training stages, in order"),
     languages=(list[str], "target languages, ISO 639"),
     corpus=(str, "training corpus"),
-    training_captions=(list[Literal["human", "mt"]], "origins of the target captions; default: mt, as in the papers"),
+    training_captions=(
+        list[Literal["human", "mt", "back_translated"]],
+        "origins of the target captions, see `corpora.catalog.caption_pairs`; default: mt, as in the papers",
+    ),
+    captions_per_picture=(
+        int | None,
+        "captions of an image in the language that has most, for which steps are counted",
+    ),
     phrases=(int, "short captions per training image besides the others, of a corpus that has some"),
     stage_corpora=(dict[str, str] | None, "stage → corpus, if it differs"),
     frames=(int, "number of frames of a clip"),

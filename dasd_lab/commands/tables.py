@@ -7,6 +7,7 @@ __all__ = ['PHOTOGRAPHS', 'Paper', 'run_paper_table']
 
 # %% ../../nbs/11_commands/34_tables.ipynb #db394cfa
 from collections.abc import Sequence
+from functools import partial
 from json import loads
 from pathlib import Path
 from typing import Any, Literal
@@ -94,8 +95,8 @@ def _methods_on_photographs(
 def _ablations(
     table: str,  # of the paper
     preset: dict,  # of the full method
-    corpus,  # a `corpora.catalog.Corpus`
-    backbone,  # a `backbone.towers.Backbone`
+    data,  # an `evaluation.studies.StudyData`
+    translator: str,  # of queries, see `commands.studies.query_translator`
     out: str | Path | None,  # results file
     json: bool,  # print JSON
     **options: Any,  # of `evaluation.tables.run_table`
@@ -107,21 +108,13 @@ def _ablations(
 
     prefix = "" if preset["method"] == "dasd" else f"{preset['method']}_"
     file = Path(out or home_path("results", f"{prefix}table_{table}.jsonl"))
-    summary = run_table(
-        table,
-        preset,
-        corpus,
-        backbone,
-        file,
-        **options,
-        features=home_path("runs", corpus.name, "features") if corpus.name == PHOTOGRAPHS else None,
-        report=note,
-    )
+    fuse = partial(_with_translations, data, translator)
+    summary = run_table(table, preset, data, file, **options, fuse=fuse, report=note)
     ours = tables_of(preset)[table]
     printed = paper_tables(preset["method"]).get(table)
     rows, about = [], {}
     if printed and printed.columns:
-        rows = beside_the_paper(printed, ours.rows(preset, backbone), read_runs(file))
+        rows = beside_the_paper(printed, ours.rows(preset, data.backbone), read_runs(file))
         about = dict(table=printed.title, metric=printed.metric, note=printed.note)
     if json:
         found = loads(summary.rename_axis("variant").reset_index().to_json(orient="records"))
@@ -132,6 +125,25 @@ def _ablations(
     if rows:
         print(f"\n{printed.title}, {printed.metric}")
         _show_beside(rows)
+
+# %% ../../nbs/11_commands/34_tables.ipynb #7786e35d
+def _with_translations(
+    data,  # an `evaluation.studies.StudyData`
+    translator: str,  # of queries, see `commands.studies.query_translator`
+    method,  # trained
+    kind: str,  # CLC-A or CLC-C
+):  # a `search.explain.consistent_queries.Consistent`
+    "A method that searches with translations too: their mean, or weights that are learned on validation captions"
+    from dasd_lab.commands.studies import query_translator
+    from dasd_lab.search.explain.consistent_queries import Consistent, fit_to
+
+    source = data.corpus.languages[0]
+    translators = [query_translator(translator, source, data.corpus, split) for split in (data.split, "validation")]
+    found, fitted = (Consistent(method, own) for own in translators)
+    if kind == "CLC-C":
+        fit_to(fitted, data.corpus)
+        found.fuser = fitted.fuser
+    return found
 
 # %% ../../nbs/11_commands/34_tables.ipynb #a9190e49
 def _show_beside(
@@ -264,6 +276,7 @@ def run_paper_table(
     methods: CommaList | None = None,
     each: bool = False,  # on photographs: also train for one language at a time
     engine: Name = "apertium",  # on photographs: translates queries into English, as for `translate`
+    translator: Name = "gloss",  # of queries in SMALR's rows CLC-A and CLC-C, as for `consistency`
     # results file, one line per run; runs in it are not repeated
     # (default: results/table_TABLE.jsonl, or results/METHOD_table_TABLE.jsonl for other methods than DASD)
     out: File | None = None,
@@ -284,10 +297,11 @@ def run_paper_table(
 
     opened = open_corpus(corpus)
     tower = open_backbone(named_folder(backbone or run_for(opened.name)))
-    if table != "methods" or opened.name != PHOTOGRAPHS:
-        settings = vary(load_preset(preset or f"{paper}.pictograms"), changes or {})
-        _ablations(table, settings, opened, tower, out, json, languages=languages, seeds=seeds, split=split)
+    features = home_path("runs", opened.name, "features") if opened.name == PHOTOGRAPHS else None
+    data = StudyData(opened, tower, split, features)
+    if table == "methods" and features:
+        options = dict(methods=methods, seeds=seeds, each=each, changes=changes)
+        _methods_on_photographs(data, languages, engine, out, json, **options)
         return
-    data = StudyData(opened, tower, split, home_path("runs", opened.name, "features"))
-    options = dict(methods=methods, seeds=seeds, each=each, changes=changes)
-    _methods_on_photographs(data, languages, engine, out, json, **options)
+    settings = vary(load_preset(preset or f"{paper}.pictograms"), changes or {})
+    _ablations(table, settings, data, translator, out, json, languages=languages, seeds=seeds)

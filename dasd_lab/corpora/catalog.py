@@ -227,6 +227,21 @@ def translations(
         read[key] = read_translations(path, self.captions(split, self.languages[0], "human"), language)
     return read[key]
 
+
+@patch
+def back_translations(
+    self: Corpus,
+    split: str,  # one of `splits`
+    language: str,  # of the captions that were translated
+) -> list[tuple[Caption, Caption]]:  # translation into the source language, caption; empty: no file
+    "Captions that people wrote in a language, with machine translations of them, such as train.de.en.txt"
+    source = self.languages[0]
+    path = self.mt_folder and self.mt_folder / f"{split}.{language}.{source}.txt"
+    if not path or not path.is_file():
+        return []
+    written = self.captions(split, language, "human")
+    return [pair for pair in zip(read_translations(path, written, source), written) if pair[0]]
+
 # %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #2f631779
 @patch
 def source_texts(
@@ -235,7 +250,8 @@ def source_texts(
     language: str,  # source language, ISO 639
 ) -> list[str]:
     "Distinct source captions that pairs of a split may have, in order"
-    return list(dict.fromkeys(caption.text for caption in self.captions(split, language, "human")))
+    back = [caption for code in self.languages[1:] for caption, _ in self.back_translations(split, code)]
+    return list(dict.fromkeys(caption.text for caption in (*self.captions(split, language, "human"), *back)))
 
 
 @patch
@@ -564,6 +580,7 @@ def chosen_origins(
 ) -> list[str]:
     "Origins of the target captions that are read; refused if a corpus has captions of other origins alone"
     counts = Counter(caption.origin for caption in corpus.captions(split, language))
+    counts += Counter(back_translated=len(corpus.back_translations(split, language)))
     wanted = origins or (["mt"] if counts["mt"] else ["human"])
     there = ", ".join(f"{n:,} {origin}" for origin, n in counts.items())
     expect(
@@ -585,8 +602,10 @@ def caption_pairs(
 ) -> CaptionPairs:
     "Source and target captions of the same visuals, one origin after the other"
     language = language_code(language)
-    chosen = chosen_origins(corpus, split, language, origins)
-    pairs = [pair for origin in chosen for pair in corpus.aligned(split, language, source, origin)]
+    pairs = []
+    for origin in chosen_origins(corpus, split, language, origins):
+        back = origin == "back_translated"
+        pairs += corpus.back_translations(split, language) if back else corpus.aligned(split, language, source, origin)
     given = f"{corpus.name}, {split}: no visual with captions in both {source} and {language}"
     expect(pairs, given, "aligned captions", "Check the visual ids of both files.")
     visuals = corpus.visuals(split)

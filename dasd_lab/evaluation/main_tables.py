@@ -56,7 +56,7 @@ _LECCR = {f"leccr.multi30k_{language}_paper": ("multi30k",) for language in ("de
 _LECCR |= {"leccr.mscoco_zh_paper": ("coco_cn",), "leccr.mscoco_ja_paper": ("mscoco",)}
 _LECCR_XLMR = {name.replace("_paper", "_xlmr_paper"): corpora for name, corpora in _LECCR.items()}
 _CCLM = "CCLM's weights are two pickles on Google Drive, without revision and checksum; none are on a hub"
-_SMALR = MainRow("SMALR", {"smalr.mscoco_paper": _COCO, "smalr.paper": ("multi30k_both",)})
+_SMALR = MainRow("SMALR", {"smalr.mscoco_paper": ("mscoco_yj_cn",), "smalr.paper": ("multi30k_both",)})
 _LANGUAGE_OF = {
     "7": "English",
     "8": "German",

@@ -23,7 +23,6 @@ from ..backbone.towers import Backbone
 from ..base.contracts import RetrievalMethod
 from ..base.foundation import expect
 from ..base.presets import load_preset, opening, vary
-from ..corpora.catalog import Corpus
 from .papers import PaperTable, Reproduced, cells
 from .probes import mean_and_width
 from .retrieval import evaluate
@@ -46,6 +45,8 @@ class TableRow:
     skip: tuple[int, ...] = ()  # blocks whose adapter is left out in the evaluation
     origin: str = "human"  # of the captions in the evaluation
     as_large: bool = False  # its adapters get the bottleneck with which it has as many parameters as the full method
+    fusion: str = ""  # CLC-A or CLC-C: queries are searched with their translations, see `run_table`
+    lacking: str = ""  # why it is not run here, and what it would take
 
 # %% ../../nbs/07_evaluation/80_tables.ipynb #bdd140be
 @dataclass(frozen=True)
@@ -357,6 +358,25 @@ def _own_words(preset: dict, width: int | None = None, **words) -> dict:
     }
     return changes | {f"word_vectors.{name}": value for name, value in words.items()}
 
+# %% ../../nbs/07_evaluation/80_tables.ipynb #723c536d
+def _embedding_network(preset: dict, branches: str) -> dict:
+    "Languages without terms that compare them: of a model with one image branch (PAR. EmbN), or of models of their own"
+    changes = _own_words(preset)
+    varied = vary(preset, changes)
+    within = dict(language_adversary=None, neighbourhood=dict(options=dict(weights=[0.0, 1.0, 0.0, 0.0])))
+    stage = vary(varied, terms(within, varied))["stages"][-1]
+    trained = [part for part in stage["trains"] if part not in ("masked", "classifier")]
+    return changes | {
+        "config.branches": branches,
+        "config.hand_over": "random",
+        "stages": [stage | dict(trains=trained)],
+    }
+
+
+def _reading(*origins: str) -> dict:
+    "Captions of some origins; the steps are the preset's all the same"
+    return dict(training_captions=list(origins), captions_per_picture=None)
+
 # %% ../../nbs/07_evaluation/80_tables.ipynb #ec5a8666
 def _masking_weights(preset: dict, backbone: Backbone) -> list[TableRow]:
     "Powers of ten around the preset's weight of the masked cross-language model"
@@ -402,11 +422,31 @@ _EXPLORING = (
     TableRow(_LA, _language_agnostic, "LA + Explore"),
     TableRow("LA without exploration", partial(_language_agnostic, explore=0.0), "LA"),
 )
+_NO_LIWE = (
+    "not run: words are made of characters (24 wide), and pictures are read as regions by a detector trained on Visual "
+    "Genome, whose pictures are in part MSCOCO's test pictures; it would take both, the encoder and the detector"
+)
+_COMPARED = (
+    _COMPONENTS[0],
+    TableRow("SMALR, mean with translations (CLC-A)", paper="SMALR-CLC-A", fusion="CLC-A"),
+    TableRow("SMALR, weighted with translations (CLC-C)", paper="SMALR-CLC-C", fusion="CLC-C"),
+    *_COMPONENTS[1:],
+    TableRow("PAR. EmbN", partial(_embedding_network, branches="sentences"), "PAR. EmbN"),
+    TableRow("EmbN", partial(_embedding_network, branches="all"), "EmbN"),
+    TableRow("S-LIWE", paper="(10) S-LIWE", lacking=_NO_LIWE),
+)
+_ORIGINS = (
+    TableRow("people, and translations from English and into it", _reading("human", "mt", "back_translated")),
+    TableRow("people, and translations from English", _reading("human", "mt")),
+    TableRow("translations from English alone", _reading("mt")),
+)
 _UNPRINTED = tuple(replace(row, paper="") for row in _COMPONENTS)
 _TRANSLATED = "machine translations in the evaluated split; of the built-in corpus: --split validation"
 TABLES["smalr"] = {
-    "1": Table("contribution of each part; the paper on MSCOCO", _COMPONENTS),
-    "2": Table("contribution of each part; the paper on Multi30K", _COMPONENTS),
+    "1": Table("contribution of each part; the paper on MSCOCO", _COMPARED),
+    "2": Table("contribution of each part; the paper on Multi30K", _COMPARED),
+    "3": Table("captions that are trained on; the paper on MSCOCO", _ORIGINS, "a corpus with all of them; --corpus"),
+    "4": Table("captions that are trained on; the paper on Multi30K", _ORIGINS, "a corpus with all of them; --corpus"),
     "5": Table("effect of exploration; the paper on Multi30K", _EXPLORING),
     "6": Table("effect of exploration; the paper on MSCOCO", _EXPLORING),
     "17": Table("captions of people and machine translations", _on_translated(*_COMPONENTS), _TRANSLATED),
@@ -496,8 +536,11 @@ class TableRuns:
         preset: dict,  # of the full method
         languages: Sequence[str],  # ISO 639
         rows: Sequence[TableRow],  # of the table
+        fuse: Callable[[RetrievalMethod, str], Any] | None = None,  # see `run_table`
     ):
         self.data = data
+        self.fuse = fuse
+        rows = [row for row in rows if not row.lacking and (fuse or not row.fusion)]
         self.preset = preset
         self.languages = list(languages)
         self.rows = {row.name: row for i, row in enumerate(rows) if i == 0 or self._differs(row)}
@@ -507,7 +550,8 @@ class TableRuns:
 
     def _differs(self, row: TableRow) -> bool:
         "Is a row not the preset itself?"
-        return bool(row.skip) or row.origin != "human" or row.as_large or vary(self.preset, row.changes) != self.preset
+        evaluated = row.skip or row.origin != "human" or row.as_large or row.fusion
+        return bool(evaluated) or vary(self.preset, row.changes) != self.preset
 
     def method(self, row: TableRow, seed: int) -> tuple[RetrievalMethod, dict]:  # see `StudyData.method`
         "A trained variant; rows with the same settings share it"
@@ -524,11 +568,16 @@ class TableRuns:
         row = self.rows[variant]
         method, facts = self.method(row, seed)
         columns = self.data.columns(method)
+        parameters = own_parameters(method)
+        if self.fuse and row.fusion:
+            method = self.fuse(method, row.fusion)
+            parameters += own_parameters(method.fuser)
+            facts = facts | dict(translator=method.translator.name)
         origin = None if self.data.split == "train" else row.origin
         with skipping(method, row.skip):
             result = evaluate(method, self.data.corpus, self.data.split, self.languages, origin, columns)
         return dict(
-            parameters=own_parameters(method),
+            parameters=parameters,
             **facts,
             precision=precision_used(self.data.backbone.device, self.data.precision),
             mean_recall=result.mean_recall,
@@ -544,22 +593,21 @@ def _in_words(line: dict) -> str:
 def run_table(
     key: str,  # one of `tables_of(preset)`
     preset: str | dict,  # of the full method
-    corpus: Corpus,  # trained on its training split
-    backbone: Backbone,  # frozen
+    data: StudyData,  # corpus that is trained and evaluated on, and frozen tower
     out: str | Path,  # results file, one line per run
     languages: Sequence[str] | None = None,  # None: the preset's
     seeds: Sequence[int] = (0, 1, 2),  # every variant with every seed
     *,
-    split: str = "test",  # evaluated
-    features: str | Path | None = None,  # folder of feature stores, made if missing; None: computed, and not kept
     report: Callable[[str], None] = print,  # called after each run
+    # method, CLC-A or CLC-C → a `search.explain.consistent_queries.Consistent`; None: without the rows of CLC
+    fuse: Callable[[RetrievalMethod, str], Any] | None = None,
 ) -> pd.DataFrame:  # see `summary`
     "Train and evaluate what is not in the file, in the backbone's precision"
     preset = load_preset(preset) if isinstance(preset, str) else preset
     tables = tables_of(preset)
     expect(key in tables, f"the table {key!r} of {preset['method']}", f"one of {list(tables)}", "Choose one.")
-    data = StudyData(corpus, backbone, split, Path(features) if features else None, backbone.precision)
-    runs = TableRuns(data, preset, languages or preset["languages"], tables[key].rows(preset, backbone))
+    data = replace(data, precision=data.backbone.precision)
+    runs = TableRuns(data, preset, languages or preset["languages"], tables[key].rows(preset, data.backbone), fuse)
     jobs = [dict(variant=variant, seed=seed) for seed, variant in product(seeds, runs.rows)]
     shared = dict(table=key, languages=runs.languages, preset=json.dumps(preset, sort_keys=True))
     shared |= data.settings(runs.reads)
@@ -608,4 +656,7 @@ def beside_the_paper(
         columns = [c for c in table.columns if c.language in means and c.figure in divisor]
         values = {c.name: means[c.language] / divisor[c.figure] for c in columns}
         ours.append(Reproduced(name, papers[name] if papers.get(name) in labels else "", values))
+    for row in variants:
+        if row.lacking:
+            ours.append(Reproduced(row.name, row.paper, {}, {column.name: row.lacking for column in table.columns}))
     return cells(table, ours, rows[0]["languages"])

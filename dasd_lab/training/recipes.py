@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['Batches', 'FEWEST', 'TrainingData', 'training_data', 'method_and_config', 'columns_of', 'origins_of',
-           'batches_of_images', 'tokenizer_captions', 'new_method', 'batches_for', 'parallel_data', 'scaled_stages',
-           'stages_for', 'BackboneChoice', 'published_backbone', 'Finetuning', 'finetuning_of', 'corpora_of',
-           'trained_source', 'backbone_for', 'Run', 'train', 'resume']
+           'batches_of_images', 'counted_captions', 'tokenizer_captions', 'new_method', 'batches_for', 'parallel_data',
+           'scaled_stages', 'stages_for', 'BackboneChoice', 'published_backbone', 'Finetuning', 'finetuning_of',
+           'corpora_of', 'trained_source', 'backbone_for', 'Run', 'train', 'resume']
 
 # %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #2fee03e3
 import shutil
@@ -144,6 +144,26 @@ def batches_of_images(
     "Does a preset's method train on images with captions in all languages?"
     return method_class(required(preset, "method")).batch_type == "images"
 
+
+def counted_captions(
+    preset: dict,  # 'captions_per_picture' (optional): for which its steps are counted
+    pairs: Mapping[str, CaptionPairs],  # of every target language
+    source: str,  # their source language
+) -> dict[str, list[list[str]]]:  # language → captions of each image
+    "Captions of images in every language; refused if they are fewer or more than a preset counts its steps for"
+    captions = captions_by_picture(pairs, source)[1]
+    means = {language: sum(map(len, own)) / len(own) for language, own in captions.items()}
+    most = max(means, key=means.__getitem__)
+    counted = preset.get("captions_per_picture")
+    expect(
+        counted in (None, round(means[most])),
+        f"{means[most]:.1f} captions a picture in {most}, the language that has most",
+        f"{counted}, for which the preset counts its steps",
+        "Translate what is missing, also the captions that people wrote in other languages (`dasd-lab translate CORPUS "
+        f"--source LANGUAGE --to {source}`), or give steps in proportion and `--set captions_per_picture=null`.",
+    )
+    return captions
+
 # %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #ba601390
 def tokenizer_captions(
     preset: dict,  # 'method', 'config'
@@ -152,7 +172,7 @@ def tokenizer_captions(
 ) -> dict[str, list[str]]:  # language → captions
     "The captions that a preset's method tokenizes"
     if batches_of_images(preset):
-        by_language = captions_by_picture(data.pairs, source)[1]
+        by_language = counted_captions(preset, data.pairs, source)
         return {language: [c for own in captions for c in own] for language, captions in by_language.items()}
     captions = {language: p.target for language, p in data.pairs.items()}
     if "source_ids" in columns_of(preset):

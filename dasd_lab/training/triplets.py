@@ -21,7 +21,7 @@ from .losses import loss, named
 
 # %% ../../nbs/06_training/1_loop/14_triplets.ipynb #02701b5f
 def per_picture(
-    features: Mapping[str, Tensor],  # 'visual_features' [B, D], 'visual_index' [C]
+    features: Mapping[str, Tensor],  # 'visual_features' [B, …], 'visual_index' [C]
 ) -> int:  # S
     "Captions per image and language, of a batch whose columns are in order"
     visual, index = named(features, "visual_features", "visual_index")
@@ -53,7 +53,8 @@ def belonging(
 # %% ../../nbs/06_training/1_loop/14_triplets.ipynb #dbb4128e
 @loss(reads=("visual_features", "visual_index", "final_features", "masked_final_features", "text_index"))
 def image_sentence(
-    features: Mapping[str, Tensor],  # see `reads`; 'text_index' only with `same_text_is_positive`
+    # see `reads`; 'visual_features' [B, D] or [B, G, D]; 'text_index' only with `same_text_is_positive`
+    features: Mapping[str, Tensor],
     caption_weight: float = 1.5,  # λ1, of the term whose anchors are captions
     masked: bool = True,  # the mean of clean and masked captions; False: clean ones alone (HEM, LA)
     margin: float = 0.05,  # m
@@ -70,7 +71,7 @@ def image_sentence(
     for texts in named(features, *names):
         for g, captions in enumerate(texts):
             same = belonging(features, [g], same_text_is_positive).view(len(visual), n, -1).any(1)
-            scores = distances(visual, captions, distance)
+            scores = distances(visual if visual.ndim == 2 else visual[:, g], captions, distance)
             values.append(ranking(scores, owner, same, caption_weight, margin, hardest))
     return torch.stack(values).mean()
 

@@ -124,13 +124,14 @@ def split_path(
     next_step = "Train on it as it is, or give another folder for the lines."
     expect(not has_own, f"{corpus.name}, which has its own machine translations", "another corpus", next_step)
     first = corpus.languages[0]
-    expected = f"from {first!r}: each line belongs to a caption of the first language"
-    next_step = "Leave the source away, or translate a file of captions."
-    from_first = language_code(source or first) == first
-    expect(from_first, f"a translation from {source!r} of {corpus.name}", expected, next_step)
+    source, target = language_code(source or first), language_code(target)
+    expected = f"from {first!r}, or into it: each line belongs to a caption of the corpus"
+    next_step = "Name another source or target, or translate a file of captions."
+    given = f"a translation from {source!r} into {target!r} of {corpus.name}"
+    expect((source == first) != (target == first), given, expected, next_step)
     folder = Path(root) / "mt" if root else corpus.mt_folder
     expect(folder, f"{corpus.name} without a folder", "a folder for the lines", "Give root.")
-    return folder / f"{split}.{language_code(target)}.txt"
+    return folder / (f"{split}.{target}.txt" if source == first else f"{split}.{source}.{target}.txt")
 
 # %% ../../../nbs/01_corpora/5_by_machine/40_splits.ipynb #314bd2f0
 def translate_split(
@@ -138,7 +139,7 @@ def translate_split(
     split: str,  # one of its splits
     translator: Translator,  # any
     target: str,  # ISO 639
-    source: str | None = None,  # must be the corpus' first language, if given
+    source: str | None = None,  # None: the corpus' first language; another one is translated into the first
     *,
     cache: TranslationCache | str | Path | None = None,  # see `translators`
     spec: FilterSpec | None = FilterSpec(),  # None: no filters
@@ -147,6 +148,6 @@ def translate_split(
 ) -> tuple[MachineCaptions, Path]:  # translations, and the file
     "Translate a split of a corpus into its file"
     path = split_path(corpus, split, target, source, root)
-    captions = corpus.captions(split, corpus.languages[0], "human")
+    captions = corpus.captions(split, source or corpus.languages[0], "human")
     machine = machine_captions(captions, translator, target, cache, spec, progress)
     return machine, write_mt(machine, path)

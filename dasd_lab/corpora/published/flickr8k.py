@@ -178,7 +178,9 @@ class Flickr8k(PublishedCorpus):
         "All fields by name; machine translations in `mt/` are the fields mt_LANGUAGE"
         english = CaptionField("en", "en", "human", "Flickr8k: five people a picture", captions=40_455)
         fields = read_fields(self.path(JOINED[1])) if self.joined else dict(en=english)
-        for language in sorted({path.name.split(".")[1] for path in self.mt_folder.glob("*.*.txt")}):
+        for language in sorted(
+            {p.name.split(".")[1] for p in self.mt_folder.glob("*.*.txt") if p.name.count(".") == 2}
+        ):
             notes = sorted(self.mt_folder.glob(f"*.{language}.json"))  # that `dasd-lab translate` writes
             engine = json_file(notes[0]).get("edition", "") if notes else ""
             source = f"machine translations in {self.mt_folder.name}/"

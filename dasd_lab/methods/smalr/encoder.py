@@ -9,6 +9,7 @@ __all__ = ['SMALRConfig', 'SMALR', 'latent_sentences', 'precomputed']
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from ...backbone.text_towers import masked_mean
 from ...backbone.towers import Backbone, captions_in_batches, in_batches
 from ...base.contracts import LabError, RetrievalMethod, evaluating, expect, register_method
-from .branches import ImageBranch, MaskedLanguage, SentenceBranch
+from .branches import BranchOfEach, ImageBranch, MaskedLanguage, SentenceBranch
 from .hybrid import HybridWords, WordTable
 from .latent import LatentConfig, LatentVocabulary, check_warm_up
 from .objectives import ramp, reverse_gradient
@@ -41,6 +42,7 @@ class SMALRConfig:
     gru_width: int = 512  # 1024 in MULE's code
     max_words: int = 40  # maximum length of a caption; 60 for MSCOCO in MULE's code
     masked: bool = True  # with the masked cross-language model
+    branches: Literal["shared", "sentences", "all"] = "shared"  # of each language: none, for sentences, for images too
     hand_over: Literal["aligned", "random"] = "aligned"  # initialisation of word layers after the latent pre-training
     precomputed: bool = False  # inference only: a row for every word
 
@@ -70,6 +72,8 @@ class SMALR(RetrievalMethod):
     config: SMALRConfig
     backbone: Backbone
     tokenizer: WordVocabulary | None
+    sentences: Any  # a branch, or one of each language
+    image: Any  # likewise
     words: Any  # `HybridWords`, or the `WordTable` of a precomputed method, which cannot be trained
 
     def __init__(
@@ -95,14 +99,17 @@ class SMALR(RetrievalMethod):
         else:
             widths = config.vector_width, config.own_width, width
             self.words = HybridWords(words, config.specific, config.latent, *widths, config.hand_over)
-        self.sentences = SentenceBranch(width, config.gru_width)
-        self.image = ImageBranch(backbone.embed_dim, config.image_hidden, width, config.dropout)
+        sentences = partial(SentenceBranch, width, config.gru_width)
+        image = partial(ImageBranch, backbone.embed_dim, config.image_hidden, width, config.dropout)
+        n = len(self.all_languages)
+        self.sentences = sentences() if config.branches == "shared" else BranchOfEach(sentences() for _ in range(n))
+        self.image = BranchOfEach(image() for _ in range(n)) if config.branches == "all" else image()
         self.masked = MaskedLanguage(width) if config.masked and not config.precomputed else None
         self.classifier = None if config.precomputed else nn.Linear(width, len(self.all_languages))
 
     @property
     def embed_dim(self) -> int:
-        return self.config.embed_dim
+        return self.config.embed_dim * (len(self.all_languages) if self.config.branches == "all" else 1)
 
     @property
     def context_length(self) -> int:
@@ -179,13 +186,16 @@ def token_rows(
 @patch
 def sentence(
     self: SMALR,
-    ids: Tensor,  # [..., L], padded with 0
+    ids: Tensor,  # [..., L], padded with 0; [G, C, L] unless a language is named
+    language: str = "",  # of all captions, ISO 639; needed where each has a branch of its own
 ) -> tuple[Tensor, Tensor, Tensor]:  # words [..., L, D], U [..., D], F [..., D]
     "Universal and final vectors of captions"
+    of_each = language and self.config.branches != "shared"
+    branch = self.sentences[self.all_languages.index(language)] if of_each else self.sentences
     words = self.words(ids)
     keep = ids > 0
     universal = masked_mean(words, keep)
-    final = self.sentences(words.flatten(0, -3), keep.flatten(0, -2)).unflatten(0, ids.shape[:-1])
+    final = branch(words.flatten(0, -3), keep.flatten(0, -2)).unflatten(0, ids.shape[:-1])
     return words, universal, final
 
 # %% ../../../nbs/04_methods/3_smalr/80_encoder.ipynb #fac245da
@@ -197,13 +207,27 @@ def encode_captions(
     language: str,  # a trained language, or the source language
     batch_size: int = 256,  # captions per batch
 ) -> Tensor:  # [B, D]
-    "Embeddings of captions in the shared space, not normalised (F)"
+    "Embeddings of captions in the shared space, not normalised (F); with images of each language, in its own part"
     self.check_language(language)
+    before = self.all_languages.index(language) * self.config.embed_dim if self.config.branches == "all" else 0
 
     def encode(batch):
-        return self.sentence(pad_rows(self.token_rows(batch, language)).to(self.backbone.device))[2]
+        ids = pad_rows(self.token_rows(batch, language)).to(self.backbone.device)
+        final = self.sentence(ids, language)[2]
+        return F.pad(final, (before, self.embed_dim - before - final.shape[1]))
 
     return captions_in_batches(encode, captions, self.embed_dim, batch_size)
+
+# %% ../../../nbs/04_methods/3_smalr/80_encoder.ipynb #a3b01ee3
+@patch
+def images(
+    self: SMALR,
+    features: Tensor,  # [N, E]
+) -> Tensor:  # [N, D], or [N, G, D] with an image branch for each language
+    "Images by the image branch, or by that of every language (v)"
+    if self.config.branches != "all":
+        return self.image(features)
+    return torch.stack([branch(features) for branch in self.image], 1)
 
 # %% ../../../nbs/04_methods/3_smalr/80_encoder.ipynb #039992ac
 @patch
@@ -213,11 +237,12 @@ def encode_visuals(
     visuals: Tensor | Mapping[str, Tensor],  # `visual_columns`, or image features [N, E] alone
     batch_size: int = 4096,  # images per batch
 ) -> dict[str, Tensor]:  # 'features' [N, D]
-    "Embeddings of images in the shared space, not normalised (v)"
+    "Embeddings of images in the shared space, not normalised (v); of length 1 in the part of each language"
     rows = visuals["image_features"] if isinstance(visuals, Mapping) else visuals
 
     def encode(batch):
-        return self.image(torch.as_tensor(batch).to(self.backbone.device).float())
+        images = self.images(torch.as_tensor(batch).to(self.backbone.device).float())
+        return images if images.ndim == 2 else F.normalize(images, dim=-1).flatten(1)
 
     return dict(features=in_batches(encode, rows, self.embed_dim, batch_size))
 
@@ -310,7 +335,7 @@ def training_features(
         return features | dict(visual_features=batch["image_features"], universal_features=means, final_features=means)
     words, universal, final = self.sentence(ids)
     features |= dict(
-        visual_features=self.image(batch["image_features"].float()),
+        visual_features=self.images(batch["image_features"].float()),
         universal_features=universal,
         final_features=final,
         embedding_shift=self.words.shift(),
