@@ -35,8 +35,8 @@ LANGUAGES = ["en", *sorted({code for preset in PRESETS.values() for code in pres
 NUMBERS = np.random.default_rng(0)
 
 
-def write_corpus(folder, clips):
-    "Eight images, or clips of 20 frames, with captions by people and by machine, and descriptions"
+def write_corpus(folder, clips, n):
+    "Eight images, or clips of 20 frames, each with n captions by people and n by machine; in English, descriptions"
     (folder / "train").mkdir(parents=True)
     lines = []
     for name in map(str, range(8)):
@@ -45,7 +45,7 @@ def write_corpus(folder, clips):
         else:
             Image.fromarray(NUMBERS.integers(0, 256, (48, 64, 3), np.uint8)).save(folder / f"train/{name}.png")
         for language in LANGUAGES:
-            for origin in ("human", "mllm" if language == "en" else "mt"):
+            for origin in ("human", "mllm" if language == "en" else "mt") * n:
                 text = " ".join(f"{language}{word}" for word in NUMBERS.integers(0, 30, 8))
                 lines.append(dict(text=f"{text} {name}", language=language, visual_id=name, origin=origin))
     (folder / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -120,7 +120,8 @@ def prepare(preset, lab):
     choice, vectors = preset.get("backbone") or {}, preset.get("token_vectors")
     for name in {*recipes.corpora_of(preset), "pictograms", "flickr8k"}:
         if not (lab / name).is_dir():
-            write_corpus(lab / name, name.startswith(("msrvtt", "vatex")))
+            counted = [p.get("captions_per_picture") or 2 for p in PRESETS.values() if p.get("corpus") == name]
+            write_corpus(lab / name, name.startswith(("msrvtt", "vatex")), max(counted, default=2) // 2)
     if choice.get("features"):
         (lab / choice["features"]).mkdir()
         for i in range(8):

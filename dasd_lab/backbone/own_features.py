@@ -9,7 +9,7 @@ __all__ = ['SUFFIXES', 'find_features', 'FeatureFiles', 'frame_features', 'OwnFe
 # %% ../../nbs/03_backbone/1_towers/78_own_features.ipynb #58581882
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
