@@ -83,10 +83,9 @@ def write_weights(name, download, network, encoder="", n_tokens=0):
 def lab(tmp_path_factory):
     "A lab whose weights need no checksums and whose folders are filled preset by preset"
     folder = tmp_path_factory.mktemp("lab")
-    words = [
-        f"{language}{i} {' '.join(NUMBERS.random(300).astype(str))}\n" for language in LANGUAGES for i in range(30)
-    ]
-    (folder / "words.vec").write_text(f"{len(words)} 300\n{''.join(words)}")
+    words = [*LANGUAGES, *(f"{language}{i}" for language in LANGUAGES for i in range(30))]
+    rows = [f"{word} {' '.join(NUMBERS.random(300).astype(str))}\n" for word in words]
+    (folder / "words.vec").write_text(f"{len(rows)} 300\n{''.join(rows)}")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DASD_LAB_DATA", str(folder))
         patch.setenv("DASD_LAB_WEIGHTS", str(folder / "weights"))
