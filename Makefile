@@ -4,7 +4,7 @@ STEP := sh tools/step.sh
 RUN  := env OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1 PYTHONUTF8=1
 # modules are compiled when they are first imported, and kept: compiling all that is installed takes half a minute
 export PYTHONDONTWRITEBYTECODE :=
-PYTEST := $(RUN) $(PY) -m pytest -q -p no:cacheprovider -p no:nbmake
+PYTEST := $(RUN) $(PY) -m pytest -q -p no:cacheprovider
 # draws formulas; without it pages show their source
 MATHJAX := [ -f node_modules/mathjax/es5/tex-svg-full.js ] || npm install --silent --no-save --no-package-lock mathjax@3.2.2 \
   || echo "– formulas are not drawn: MathJax comes from npm"
@@ -20,7 +20,7 @@ DEMO_ARGS ?=
 export MAKECMDGOALS
 
 .DEFAULT_GOAL := help
-.PHONY: help venv user-venv lab app demo test test-all check lint soak sync notebooks guides units browser export docs bench bench-costs bench-gpu bench-app bench-store bench-gallery clean distclean
+.PHONY: help venv user-venv lab app demo test test-all check lint soak sync notebooks units browser export docs bench bench-costs bench-gpu bench-app bench-store bench-gallery clean distclean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -51,11 +51,11 @@ lint: venv ## format, ruff, the rules of tools/lint.py, mypy, deptry and import 
 	@$(STEP) "lint: imports are declared" .venv/bin/deptry dasd_lab
 	@$(STEP) "lint: rooms import only rooms below them" .venv/bin/lint-imports --no-cache
 
-test: venv ## everything CI runs: lint, sync check, notebooks, pytest, and every guide and page in Chromium (without one, the guides in plain kernels)
+test: venv ## everything CI runs: lint, sync check, notebooks, pytest, and the workbench, the service and the documentation in Chromium
 	@sh tools/browser.sh
 	@$(STEP) "corpus: build if missing" $(RUN) .venv/bin/dasd-lab corpus build
-	@began=$$(date +%s); sh tools/browser.sh --there && guides= || guides=guides; \
-	$(MAKE) --no-print-directory -k -j2 --output-sync=line browser $$guides lint $(UNITS) $(CELLS) sync; status=$$?; \
+	@began=$$(date +%s); \
+	$(MAKE) --no-print-directory -k -j2 --output-sync=line browser lint $(UNITS) $(CELLS) sync; status=$$?; \
 	if [ $$status -eq 0 ]; then word='✓ all passed'; else word='✗ some failed, see above'; fi; \
 	printf '%s (%s s)\n' "$$word" $$(( $$(date +%s) - began )); exit $$status
 
@@ -68,10 +68,7 @@ sync: venv
 notebooks: $(CELLS)
 
 notebooks-%: venv
-	@NOTEBOOKS=$*/4 $(STEP) "notebooks, quarter $*: every cell" $(PYTEST) tests/test_notebooks.py --durations=5
-
-guides: venv
-	@$(STEP) "guides: each in its own kernel" $(PYTEST) -p nbmake --nbmake --nbmake-timeout=300 nbs/guides
+	@NOTEBOOKS=$*/4 $(STEP) "notebooks, quarter $*: every cell" $(PYTEST) tests/test_notebooks.py $(MARKED) --durations=5
 
 units: $(UNITS)
 

@@ -70,7 +70,7 @@ def copy(tmp_path):
     "The repository with the method of the page, a loss, and a preset, exported"
     copy = tmp_path / "copy"
     for folder in ("nbs", "dasd_lab"):
-        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__", ".*"))
+        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns(".*"))
     for file in ("settings.ini", "pyproject.toml"):
         shutil.copy(ROOT / file, copy)
     (copy / "data").symlink_to(ROOT / "data")

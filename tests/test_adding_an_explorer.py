@@ -93,7 +93,7 @@ def test_an_explorer_that_is_added_as_contributing_says_has_a_tab(tmp_path):
     for name in ("settings.ini", "pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, tmp_path / name)
     for name in ("dasd_lab", "nbs", "tests", "tools"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("shots", "__pycache__"))
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("shots"))
     (tmp_path / "data").symlink_to(ROOT / "data")
     explorers = tmp_path / "nbs/09_explore"
     folder = explorers / "8_lengths"

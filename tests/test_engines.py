@@ -126,7 +126,7 @@ def check_same(engine, reference, rng):
     assert sorted(walked) == sorted(reference.matching(where))
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_random_walk_agrees_with_a_dictionary(engine, seed):
     rng = random.Random(seed)
     reference = Reference()

@@ -54,7 +54,7 @@ def preset(request):
     changes = FEW_WORDS if preset.get("word_vectors") is not None else dict(vocab_size=120)
     if preset.get("text_run"):  # the run has another backbone
         changes |= {"text_run": None, "config.embed_dim": SOURCE["model_cfg"]["embed_dim"]}
-    return vary(preset, changes)
+    return vary(preset, changes | {"captions_per_picture": None})  # the squares have one
 
 
 @pytest.fixture
@@ -189,7 +189,8 @@ def test_training_features_are_those_of_encoding(method, data, stages):
     with torch.no_grad():
         features = method.training_features(batch)
     for captions, language, rows in captions_of(method, data, batches, batch, features):
-        close(rows, method.encode_captions(captions, language))
+        encoded = method.encode_captions(captions, language)
+        close(rows, encoded[:, encoded.any(0)])  # zeros: parts of other languages (EmbN)
 
 
 def test_a_step_changes_what_learns_and_nothing_else(method, data, stages):

@@ -12,13 +12,16 @@ from nbdev.config import get_config
 from nbdev.doclinks import nbglob
 
 from dasd_lab.base.contracts import METHODS
+from dasd_lab.explore.workbench import world_workbench
 
 CONFIG = get_config()
 FOLDER = CONFIG.nbs_path
-# guides run in kernels of their own (make guides); studies only re-read results here, their heavy cells are flagged
-PATHS = sorted(p for p in nbglob(FOLDER, as_path=True) if "guides" not in p.relative_to(FOLDER).parts)
+# studies only re-read results here, their heavy cells are flagged
+PATHS = sorted(nbglob(FOLDER, as_path=True))
 SHARE, SHARES = map(int, os.environ.get("NOTEBOOKS", "1/1").split("/"))  # so that shares can run side by side
 PATHS = PATHS[SHARE - 1 :: SHARES]
+# they train a language, as other tests do; the probes of a study
+SLOW = {"guides/add_a_language.ipynb", "guides/photographs.ipynb", "studies/disentangling.ipynb"}
 
 
 @pytest.fixture
@@ -38,7 +41,12 @@ def shells(monkeypatch):
         s.history_manager.close()
 
 
-@pytest.mark.parametrize("path", PATHS, ids=lambda p: str(p.relative_to(FOLDER)))
+def marked(path):
+    name = path.relative_to(FOLDER).as_posix()
+    return pytest.param(path, id=name, marks=[pytest.mark.slow] if name in SLOW else [])
+
+
+@pytest.mark.parametrize("path", map(marked, PATHS))
 def test_notebook(path, shells):
     here = os.getcwd()
     known = dict(METHODS)
@@ -51,6 +59,8 @@ def test_notebook(path, shells):
         os.chdir(here)
         sys.path[:] = places  # or every import would look in the folders of all notebooks before
         torch.set_grad_enabled(True)
+        if path.relative_to(FOLDER).as_posix() in SLOW:
+            world_workbench.cache_clear()  # the language is one of its models now
         # a notebook's own class would stand in for the package's in those that follow
         for name in [n for n, cls in METHODS.items() if not cls.__module__.startswith("dasd_lab")]:
             del METHODS[name]

@@ -138,6 +138,7 @@ def nothing_drawn(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "normal_", lambda tensor, *_, **__: tensor.fill_(torch.nan))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nothing_drawn")
 def test_golden_case_there_and_back(case_path, tmp_path):
     "The reference checkpoint, imported and exported again, gives the stored features"

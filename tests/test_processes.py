@@ -1,6 +1,6 @@
 """Two processes that train together give the results of one
 
-One test starts them with `accelerate launch`; the others fork a process that has imported everything, with the
+A slow test starts them with `accelerate launch`; the others fork a process that has imported everything, with the
 variables that launchers set."""
 
 import json
@@ -105,8 +105,7 @@ def trained(tmp_path_factory):
     root = tmp_path_factory.mktemp("processes")
     save_backbone(train_source(SOURCE, Squares(), progress=False), root / "backbone")
     forked(root / "one", 1, backbone=str(root / "backbone"))
-    done = launch(root / "two", 2, backbone=str(root / "backbone"))
-    assert done.returncode == 0, done.stderr[-2000:]
+    forked(root / "two", 2, backbone=str(root / "backbone"))
     return root
 
 
@@ -146,6 +145,14 @@ def test_two_processes_learn_the_same_as_one(trained):
     a, b = (read_tensors(trained / n / "method/model.safetensors") for n in ("one", "two"))
     for k in a:
         torch.testing.assert_close(a[k], b[k], rtol=5e-3, atol=2e-4, msg=lambda m: f"{k}: {m}")
+
+
+@pytest.mark.slow
+def test_accelerate_launches_them(trained):
+    done = launch(trained / "launched", 2, backbone=str(trained / "backbone"))
+    assert done.returncode == 0, done.stderr[-2000:]
+    losses = [[row["loss"] for row in rows(trained / name)] for name in ("launched", "two")]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
 def test_one_of_them_writes(trained):

@@ -129,7 +129,8 @@ def in_four_styles(method, corpus):
     return of, np.array(STYLES * len(scenes)), meaning, captions
 
 
-@pytest.mark.parametrize("language", ["de", pytest.param("zh", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("language", ["de", "zh"])
 def test_the_semantic_agnostic_feature_holds_expression_and_no_meaning(method, in_four_styles, language):
     scenes, styles, meaning, captions = in_four_styles
     found = method.inspect(captions[language], language)

@@ -167,10 +167,9 @@ def test_every_variant_of_another_method_runs_and_differs(backbone, tmp_path, mo
 
 def test_rows_with_translated_queries_and_with_branches_of_each_language(backbone, tmp_path):
     "SMALR's Table 1: CLC is the trained method with other queries; S-LIWE is not run"
-    preset = vary(load_preset("smalr.pictograms"), SMALR)
-    out = tmp_path / "t.jsonl"
-    run_table("1", preset, on_squares(backbone), out, fuse=lambda m, _: Consistent(m, ByColour()), **ONE_SEED)
-    full, mean, learned, _, _, parallel, alone = read_runs(out)
+    options = ONE_SEED | dict(fuse=lambda method, _: Consistent(method, ByColour()))
+    run_table("1", vary(load_preset("smalr.pictograms"), SMALR), on_squares(backbone), tmp_path / "t.jsonl", **options)
+    full, mean, learned, _, _, parallel, alone = read_runs(tmp_path / "t.jsonl")
     assert full["parameters"] == mean["parameters"] and full["cpu_s"] == mean["cpu_s"] == learned["cpu_s"]
     assert parallel["parameters"] < alone["parameters"] and mean["translator"] == "by colour"
 

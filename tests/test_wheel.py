@@ -217,6 +217,7 @@ def test_the_core_loads_a_run_and_searches(core):
     assert len(json.loads(found.stdout)["rows"]) == 4
 
 
+@pytest.mark.slow
 def test_the_dependencies_are_complete(installed):
     if installed.borrowed:
         pytest.skip(BORROWED)

@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from fastcore.basics import patch
 from PIL import Image
 from torch import Tensor
 
@@ -100,19 +101,6 @@ class Preprocessing:
         "Crops of an image"
         return 10 if self.resize_mode == "ten_crops" else 1
 
-    def ten_crops(
-        self,
-        picture,  # a PIL image, a uint8 array [H, W, 3], or a visual (its first frame)
-    ) -> Tensor:  # [10, 3, size, size]
-        "Four corners and the centre of an image whose shorter side is size / crop, then the same mirrored"
-        from torchvision.transforms.functional import ten_crop
-
-        image = rgb_image(picture)
-        scale = round(self.size / self.crop) / min(image.size)
-        sides = [round(side * scale) for side in image.size]
-        enlarged = image.resize(sides, getattr(Image.Resampling, self.interpolation.upper()))
-        return picture_tensor(ten_crop(enlarged, self.size), self.size, self.mean, self.std)
-
     def __call__(
         self,
         pictures: Sequence,  # PIL images, uint8 arrays [H, W, 3], or visuals
@@ -129,3 +117,18 @@ class Preprocessing:
             return torch.stack([self.ten_crops(picture) for picture in pictures])
         transform = self.transform()
         return torch.stack([transform(rgb_image(picture)) for picture in pictures])
+
+# %% ../../nbs/03_backbone/1_towers/30_preprocessing.ipynb #325d376d
+@patch
+def ten_crops(
+    self: Preprocessing,
+    picture,  # a PIL image, a uint8 array [H, W, 3], or a visual (its first frame)
+) -> Tensor:  # [10, 3, size, size]
+    "Four corners and the centre of an image whose shorter side is size / crop, then the same mirrored"
+    from torchvision.transforms.functional import ten_crop
+
+    image = rgb_image(picture)
+    scale = round(self.size / self.crop) / min(image.size)
+    sides = [round(side * scale) for side in image.size]
+    enlarged = image.resize(sides, getattr(Image.Resampling, self.interpolation.upper()))
+    return picture_tensor(ten_crop(enlarged, self.size), self.size, self.mean, self.std)

@@ -82,20 +82,21 @@ class CaptionTokenizer:
         special = (*self.names, "[UNK]")
         return torch.tensor([not any(marked) or mark or name in special for name, mark in zip(names, marked)])
 
-    @classmethod
-    def load(cls, path: str | Path, **names) -> "CaptionTokenizer":
-        "Read a tokenizer and its table; names passed here override those of the table"
-        with opening(path, "a tokenizer.json of the library `tokenizers`", "Restore the file."):
-            tokenizer = Tokenizer.from_file(str(path))
-        table = read_json(table_beside(path), dict, "the table beside a tokenizer", optional=True)
-        size = tokenizer.get_vocab_size()
-        expect(
-            table.pop("pieces", size) == size,
-            f"{table_beside(path)}, the table of another tokenizer",
-            f"one of {size:,} tokens",
-            "Restore the two files together.",
-        )
-        return cls(tokenizer, **(table | names))
+# %% ../../nbs/03_backbone/1_towers/10_tokens.ipynb #4aa70df8
+@patch(cls_method=True)
+def load(cls: CaptionTokenizer, path: str | Path, **names) -> "CaptionTokenizer":
+    "Read a tokenizer and its table; names passed here override those of the table"
+    with opening(path, "a tokenizer.json of the library `tokenizers`", "Restore the file."):
+        tokenizer = Tokenizer.from_file(str(path))
+    table = read_json(table_beside(path), dict, "the table beside a tokenizer", optional=True)
+    size = tokenizer.get_vocab_size()
+    expect(
+        table.pop("pieces", size) == size,
+        f"{table_beside(path)}, the table of another tokenizer",
+        f"one of {size:,} tokens",
+        "Restore the two files together.",
+    )
+    return cls(tokenizer, **(table | names))
 
 # %% ../../nbs/03_backbone/1_towers/10_tokens.ipynb #e1c89ad2
 @patch

@@ -321,16 +321,18 @@ class DualStream(nn.Module):
             return features[0]
         return torch.stack([F.normalize(f.float(), dim=-1) for f in features]).mean(0)
 
-    def packaged_state(self) -> dict[str, Tensor]:  # tensor name → tensor
-        "Tensors of the encoders as their packages hold them; none without `packages` in the configuration"
-        packages = self.config.get("packages") or {}
-        parts: dict[str, dict[str, Tensor]] = {}
-        if "text" in packages:
-            parts["text."] = encoder_state(folder_state(packaged_file(packages["text"]).parent), self.text)
-        if "image" in packages:
-            of_package = read_weights(packaged_file(packages["image"]))
-            parts["image.encoder."] = timm_state(self.config["image"], of_package)
-        return {f"{prefix}{name}": tensor for prefix, state in parts.items() for name, tensor in state.items()}
+# %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #4ef42846
+@patch
+def packaged_state(self: DualStream) -> dict[str, Tensor]:  # tensor name → tensor
+    "Tensors of the encoders as their packages hold them; none without `packages` in the configuration"
+    packages = self.config.get("packages") or {}
+    parts: dict[str, dict[str, Tensor]] = {}
+    if "text" in packages:
+        parts["text."] = encoder_state(folder_state(packaged_file(packages["text"]).parent), self.text)
+    if "image" in packages:
+        of_package = read_weights(packaged_file(packages["image"]))
+        parts["image.encoder."] = timm_state(self.config["image"], of_package)
+    return {f"{prefix}{name}": tensor for prefix, state in parts.items() for name, tensor in state.items()}
 
 # %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #bb4ad663
 def build_dual_stream(

@@ -33,7 +33,7 @@ class Weights:
 _ENCODER = {"model.safetensors": "", "tokenizer.json": "", "config.json": ""}
 
 # %% ../../nbs/03_backbone/1_towers/55_weights.ipynb #1f50b57b
-_MODELS = (
+_CLIP = (
     Weights(
         name="clip-vit-b-32",
         opens="ViT-B-32-quickgelu",
@@ -73,6 +73,10 @@ _MODELS = (
             "tokenizer.json": "",
         },
     ),
+)
+
+# %% ../../nbs/03_backbone/1_towers/55_weights.ipynb #9c814aeb
+_OTHER_TOWERS = (
     Weights(
         name="siglip-vit-b-16",
         opens="ViT-B-16-SigLIP",
@@ -122,6 +126,10 @@ _MODELS = (
             "preprocessor_config.json": "",
         },
     ),
+)
+
+# %% ../../nbs/03_backbone/1_towers/55_weights.ipynb #22d12b3c
+_ONE_SIDE = (
     Weights(
         name="resnet-152",
         what="ResNet-152, trained on ImageNet (torchvision's first weights): SMALR's image features",
@@ -171,7 +179,7 @@ _MODELS = (
 )
 
 # %% ../../nbs/03_backbone/1_towers/55_weights.ipynb #2ea10eb0
-CATALOGUE = {model.name: model for model in _MODELS}
+CATALOGUE = {model.name: model for model in (*_CLIP, *_OTHER_TOWERS, *_ONE_SIDE)}
 
 
 def two_towers() -> list[str]:

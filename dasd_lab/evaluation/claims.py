@@ -96,7 +96,7 @@ def _smalr(
     )
 
 # %% ../../nbs/07_evaluation/87_claims.ipynb #c9d273d0
-CLAIMS = (
+_DASD = (
     Claim("dasd", "4", "Dynamic Adapter", "Traditional Adapter", "W^z helps: full > without W^z"),
     Claim("dasd", "5", "f_sr + f_sa", "f_sr", "f_sa helps: both features > f_sr alone"),
     Claim("dasd", "5", "f_sr + f_sa", "f_sa", "f_sr helps: both features > f_sa alone"),
@@ -109,6 +109,10 @@ CLAIMS = (
     Claim("dasd", "7", "L1", "L2", "L1 > L2 in L_sc"),
     Claim("dasd", "7", "L1", "Smooth L1", "L1 > smooth L1 in L_sc"),
     Claim("dasd", "7", "Smooth L1", "L2", "smooth L1 > L2 in L_sc"),
+)
+
+# %% ../../nbs/07_evaluation/87_claims.ipynb #ff0e3cc4
+_DASD_SIZES = (
     Claim(
         "dasd",
         "9",
@@ -160,6 +164,10 @@ CLAIMS = (
     Claim("dasd", "11", "d_u = 64", "d_u = 32", "bottleneck of 64 > 32"),
     Claim("dasd", "11", "d_u = 32", "d_u = 16", "bottleneck of 32 > 16"),
     Claim("dasd", "figure4", "1", "0", "one layer before the features > none"),
+)
+
+# %% ../../nbs/07_evaluation/87_claims.ipynb #e0b35305
+_LECCR = (
     Claim("leccr", "4", "+ MVSS", "Baseline", "slots help: + MVSS > baseline"),
     Claim("leccr", "4", "+ MM", "+ MVSS", "matching on two levels helps: + MM > + MVSS"),
     Claim("leccr", "4", "+ SMEG", "+ MM", "softened matching helps: + SMEG > + MM"),
@@ -173,11 +181,14 @@ CLAIMS = (
     Claim("leccr", "7", "Multi-view", "CLS", "slots > class token"),
     Claim("leccr", "7", "Multi-view", "Mean", "slots > mean of the tokens"),
     Claim("leccr", "7", "Multi-view", "All", "slots > all tokens"),
+)
+_SMALR = (
     *_smalr("1"),
     *_smalr("2"),
     Claim("smalr", "5", "LA + Explore", "LA", "exploration helps (Multi30K)"),
     Claim("smalr", "6", "LA + Explore", "LA", "exploration helps (MS COCO)"),
 )
+CLAIMS = (*_DASD, *_DASD_SIZES, *_LECCR, *_SMALR)
 
 # %% ../../nbs/07_evaluation/87_claims.ipynb #79d7ce9c
 FOUND = "found"

@@ -163,9 +163,11 @@ class Workbench(HasTraits):
             facets["language"] = [tuple(dict.fromkeys(c.language for c in self.captions(id))) for id in self.ids]
         return facets
 
-    def __repr__(self):
-        names = ", ".join(repr(name) for name in self.models)
-        return f"Workbench: {len(self.ids):,} images, {names}"
+# %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #6bc2d0e3
+@patch
+def __repr__(self: Workbench):
+    names = ", ".join(repr(name) for name in self.models)
+    return f"Workbench: {len(self.ids):,} images, {names}"
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #02cb4573
 @patch
@@ -192,22 +194,20 @@ def add(
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #50bbf12b
 @patch
 def _embed(self: Workbench, method: RetrievalMethod) -> Gallery:
-    "The images of the splits, embedded by a method"
-    gallery = Gallery(method)
-    for split in self.splits:
-        gallery.add_split(self.corpus, split)
-    return gallery
+    "The images of the splits, embedded by a method and kept"
+    first, *others = (corpus_gallery(method, self.corpus, split) for split in self.splits)
+    for more in others:
+        first.extend(more.ids, more.columns, None, [], more.descriptions, more.visuals)
+    first.thumbnails = self._thumbnails
+    return first
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #0011e6b0
 @patch
 def _embed_again(self: Workbench, method: RetrievalMethod) -> Gallery:
-    "The images, embedded by a method that needs more columns, and kept unless they are several splits"
-    if not self.splits:
-        return completed(self._images, method, self.visual, self._reported)
-    one_split = self.splits[0] if len(self.splits) == 1 else ""
-    gallery = corpus_gallery(method, self.corpus, one_split) if one_split else self._embed(method)
-    gallery.thumbnails = self._images.thumbnails
-    return gallery
+    "The images, embedded by a method that needs more columns, and kept"
+    if self.splits:
+        return self._embed(method)
+    return completed(self._images, method, self.visual, self._reported)
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #0db42fab
 @patch

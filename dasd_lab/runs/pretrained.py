@@ -268,37 +268,38 @@ class Pretrained(ModelHubMixin, library_name="dasd_lab"):
         with opening(f"the repository {repo_id}", "one that may be written to", step):
             return super().push_to_hub(repo_id, private=private, **options)
 
-    @classmethod
-    def from_run(
-        cls,
-        folder: str | Path,  # as `train` wrote it; or a companion, such as that of `run_folder("photographs/leccr")`
-        results: Sequence[Mapping] = (),  # 'about' and 'rows' of each evaluation
-        name: str = "",  # in the card; '': the preset's
-        license: str | None = None,  # the hub's identifier, such as apache-2.0
-        refer: bool = False,  # reference published towers instead of including them?
-    ) -> "Pretrained":
-        "The model of a run folder"
-        folder = Path(folder)
-        method_folder, backbone_folder = run_parts(folder)
-        whole = (method_folder / "manifest.json").is_file() and backbone_folder.is_dir()
-        step = "Train one: `dasd-lab train`, or check the path."
-        expect(whole, f"{folder} is no finished run", "a folder with `backbone` and `method`", step)
-        card = _card_with_origin(folder)
-        preset = read_json(folder / "preset.json", optional=True)
-        if not preset and card.get("preset") in list_presets():
-            preset = vary(load_preset(card["preset"]), card.get("changes") or {})
-        if "stages" not in card and preset.get("stages"):  # steps are in proportion to the languages
-            share = len(card["languages"]) / len(preset["languages"])
-            card["stages"] = {s["name"]: round(s["steps"] * share) for s in preset["stages"]}
-        published = published_tower(preset) if refer else None
-        expect(
-            published or not refer,
-            f"{folder}, whose towers are none of the catalogue, unmodified",
-            f"open_clip towers with weights of {sorted(CATALOGUE)}, not finetuned",
-            "Publish it with its towers included.",
-        )
-        method = load_method(method_folder, load_backbone(backbone_folder))
-        return cls(method, card, results, name, license, published)
+# %% ../../nbs/05_runs/40_pretrained.ipynb #abce3a1c
+@patch(cls_method=True)
+def from_run(
+    cls: Pretrained,
+    folder: str | Path,  # as `train` wrote it; or a companion, such as that of `run_folder("photographs/leccr")`
+    results: Sequence[Mapping] = (),  # 'about' and 'rows' of each evaluation
+    name: str = "",  # in the card; '': the preset's
+    license: str | None = None,  # the hub's identifier, such as apache-2.0
+    refer: bool = False,  # reference published towers instead of including them?
+) -> "Pretrained":
+    "The model of a run folder"
+    folder = Path(folder)
+    method_folder, backbone_folder = run_parts(folder)
+    whole = (method_folder / "manifest.json").is_file() and backbone_folder.is_dir()
+    step = "Train one: `dasd-lab train`, or check the path."
+    expect(whole, f"{folder} is no finished run", "a folder with `backbone` and `method`", step)
+    card = _card_with_origin(folder)
+    preset = read_json(folder / "preset.json", optional=True)
+    if not preset and card.get("preset") in list_presets():
+        preset = vary(load_preset(card["preset"]), card.get("changes") or {})
+    if "stages" not in card and preset.get("stages"):  # steps are in proportion to the languages
+        share = len(card["languages"]) / len(preset["languages"])
+        card["stages"] = {s["name"]: round(s["steps"] * share) for s in preset["stages"]}
+    published = published_tower(preset) if refer else None
+    expect(
+        published or not refer,
+        f"{folder}, whose towers are none of the catalogue, unmodified",
+        f"open_clip towers with weights of {sorted(CATALOGUE)}, not finetuned",
+        "Publish it with its towers included.",
+    )
+    method = load_method(method_folder, load_backbone(backbone_folder))
+    return cls(method, card, results, name, license, published)
 
 # %% ../../nbs/05_runs/40_pretrained.ipynb #e5255eb9
 @patch

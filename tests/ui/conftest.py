@@ -16,6 +16,8 @@ import nbformat
 import pytest
 from PIL import Image
 
+from dasd_lab.explore.app import explorer
+
 ROOT = Path(__file__).resolve().parents[2]
 SHOTS = ROOT / "tests/shots"
 BIN = Path(sys.executable).parent
@@ -149,7 +151,8 @@ class Web(Server):
 
     def __init__(self, home: Path, **environment: str):
         port = free_port()
-        super().__init__(home, "app", "--port", str(port), "--", "--no-browser", **environment)
+        one_waits = "--pool_size=1"  # a kernel that nobody visits costs as much as one that is used
+        super().__init__(home, "app", "--port", str(port), "--", "--no-browser", one_waits, **environment)
         self.home = f"http://127.0.0.1:{port}/"
         self.url = self.wait_for(rf"{re.escape(self.home)}\?token=\S+")[0]
 
@@ -170,8 +173,13 @@ def browser():
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
     "A test fails if its page wrote an error to the console or asked another host for something"
-    result = yield
-    page = getattr(item, "funcargs", {}).get("page")
+    funcargs = getattr(item, "funcargs", {})
+    page = funcargs.get("page") or funcargs.get("workbench")
+    try:
+        result = yield
+    except Exception:
+        SHARED.pop("page", None)
+        raise
     if page:
         assert not page.problems, page.problems
         assert not page.outside, page.outside
@@ -216,8 +224,49 @@ def page(browser, request):
         pg.evaluate(CLEARED)
         pg.wait_for_function(NO_SPLASH)
     else:
-        pg.goto("about:blank")  # a page that is left ends its kernel; a browser that is closed may not say so
-        pg.context.close()
+        leave(pg)
+
+
+def leave(page):
+    "A page that is left ends its kernel; a browser that is closed may not say so"
+    page.goto("about:blank")
+    page.context.close()
+
+
+SHARED = {}  # the workbench as a web page, if it is open: its kernel takes ten seconds to start
+
+
+@pytest.fixture
+def workbench(browser, web, request):
+    "The workbench as a web page, as the tests before left it; after a failed test a new one"
+    if "page" not in SHARED:
+        SHARED["page"] = watched(browser.new_context().new_page())
+        SHARED["page"].goto(web.url)
+        SHARED["page"].locator(".dl-ask .dl-hit").nth(11).wait_for()
+    pg = SHARED["page"]
+    pg.problems.clear()
+    pg.outside.clear()
+    pg.set_viewport_size(WIDE)
+    pg.emulate_media(color_scheme="light")
+    pg.mouse.move(0, 0)
+    yield pg
+    shoot(pg, re.sub("[^A-Za-z0-9]+", "_", request.node.name).strip("_"))
+    if SHARED.get("page") is not pg:
+        leave(pg)
+
+
+def open_tab(page, name: str):
+    "Open a tab of the workbench; returns its explorer"
+    page.get_by_role("tab", name=name, exact=True).click()
+    panel = page.locator(f".{explorer(name).css_class}")
+    panel.wait_for()
+    return panel
+
+
+def unfold(button):
+    "Press a button that shows more, unless it is pressed"
+    if button.get_attribute("aria-pressed") != "true":
+        button.click()
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
-"The Adapters explorer in JupyterLab: type captions, switch adapters off, compare many captions"
+"The Adapters explorer: type captions, switch adapters off, compare many captions"
 
-from conftest import fits, open_guide, settle, shoot
+from conftest import fits, open_tab, settle, shoot
 
 # the first entries of the first heat map, as drawn by plotly
 FIRST_MAP = """() => {
@@ -52,9 +52,10 @@ def drive(page, root, name: str):
     shoot(page, f"{name}_many")
 
 
-def test_adapters_in_jupyterlab(lab, page):
-    drive(page, open_guide(page, "inside_the_adapters"), "adapters_lab")
-    assert fits(page, ".dl-adapters")
-    page.set_viewport_size(dict(width=1024, height=800))
-    settle(page, 1000)
-    assert fits(page, ".dl-adapters")
+def test_adapters(workbench):
+    open_tab(workbench, "Adapters")
+    drive(workbench, workbench.locator("body"), "adapters")
+    assert fits(workbench, ".dl-adapters")
+    workbench.set_viewport_size(dict(width=1024, height=800))
+    settle(workbench, 500)
+    assert fits(workbench, ".dl-adapters")

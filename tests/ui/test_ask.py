@@ -1,8 +1,8 @@
-"The Ask explorer in JupyterLab and on the web page: queries in several scripts, explanations, history"
+"The Ask explorer: queries in several scripts, explanations, history"
 
 import re
 
-from conftest import open_guide, shoot
+from conftest import open_tab, shoot, unfold
 
 HITS = ".dl-ask .dl-answer .dl-hit"
 IDS = "hits => hits.map(hit => hit.dataset.id).join()"
@@ -66,24 +66,19 @@ def explain_the_second_hit(page, root, name: str):
     shoot(page, f"{name}_why")
     about.get_by_role("button", name="Find similar images").click()
     page.wait_for_function(FIRST_HIT, arg=id)
-    root.locator(".dl-ask").get_by_role("button", name="History").click()
+    unfold(root.locator(".dl-ask").get_by_role("button", name="History"))
     root.locator(".dl-ask").get_by_role("button", name="Undo").click()
     page.wait_for_function(QUERY, arg="eine rote Katze")
 
 
-def test_ask_in_jupyterlab(lab, page):
-    root = open_guide(page, "ask_in_any_language")
+def test_ask(workbench):
+    open_tab(workbench, "Ask")
+    root = workbench.locator("body")
     assert search(root, "猫", "中文|日本語").count() == 12
     search(root, "ein roter Hund und " * 105, "Deutsch")  # 2,000 characters
     assert "only the first 1,000" in root.locator(".dl-ask .dl-message").first.inner_text()
-    search_in_three_scripts(page, root, "ask_lab")
-    explain_the_second_hit(page, root, "ask_lab")
-
-
-def test_ask_on_the_web_page(web, page):
-    page.goto(web.url, timeout=300_000)
-    page.locator(".dl-ask .dl-query input").wait_for(timeout=300_000)
-    search_in_three_scripts(page, page.locator("body"), "ask_web")
-    search(page.locator("body"), "Quantencomputer Aktienkurs", "Deutsch")
-    assert "quantencomputer" in page.locator(".dl-ask .dl-answer .dl-message").first.inner_text().lower()
-    shoot(page, "ask_web_doubt")
+    search_in_three_scripts(workbench, root, "ask")
+    explain_the_second_hit(workbench, root, "ask")
+    search(root, "Quantencomputer Aktienkurs", "Deutsch")
+    assert "quantencomputer" in root.locator(".dl-ask .dl-answer .dl-message").first.inner_text().lower()
+    shoot(workbench, "ask_doubt")

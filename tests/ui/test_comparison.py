@@ -1,9 +1,8 @@
-"The Compare explorer in JupyterLab: the panel, and the guide from top to bottom"
+"The Compare explorer: tables and figures of two runs, queries on which they agree, and a folder that is not there"
 
 import re
 
-import pytest
-from conftest import fits, open_guide, run_cell, settle, shoot
+from conftest import colour, fits, open_tab, settle, shoot
 
 FIGURES = ("dl-recall", "dl-differences", "dl-gaps")
 LOADED = "images => images.map(image => image.alt && image.complete && image.naturalWidth > 0)"
@@ -11,15 +10,6 @@ QUERY_CHANGED = """before => {
     const text = document.querySelector(".dl-compare .dl-query-text")?.innerText;
     return text !== undefined && text !== before;
 }"""
-
-
-@pytest.fixture
-def opened(lab, page):
-    "The page of a notebook that shows the panel"
-    page.set_viewport_size(dict(width=1600, height=1400))
-    run_cell(lab, page, "from dasd_lab.explore.comparison.panel import Compare\nCompare()")
-    page.locator(".dl-compare").wait_for(timeout=300_000)
-    return page
 
 
 def wait_for_figures(panel, names):
@@ -62,42 +52,26 @@ def add_missing_folder(panel):
     panel.locator(".dl-message", has_text="no folder").wait_for()
 
 
-def check_width(page, theme: str, width: int):
+def check_width(page, scheme: str, width: int):
     "Nothing is wider than the panel"
-    page.evaluate(
-        "theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme: `JupyterLab ${theme}`})", theme
-    )
+    colour(page, scheme)
     page.set_viewport_size(dict(width=width, height=1400))
     settle(page, 500)
     assert fits(page, ".dl-compare")
     page.evaluate("() => document.querySelector('.dl-compare .dl-table').scrollIntoView()")
-    shoot(page, f"comparison_{theme.lower()}_{width}")
+    shoot(page, f"comparison_{scheme}_{width}")
 
 
-@pytest.mark.slow
-def test_panel(opened):
+def test_compare(workbench):
     "Evaluate, list queries, select one, and add a folder that does not exist"
-    panel = opened.locator(".dl-compare")
+    panel = open_tab(workbench, "Compare")
     assert panel.locator(".dl-runs button[aria-pressed=true]").count() >= 2
     assert panel.locator(".dl-settings td", has_text=re.compile("^method$")).count() == 1
-    assert panel.locator(".dl-queries .dl-hit").count() == 0
     evaluate_arabic(panel)
-    select_query(opened, panel)
+    select_query(workbench, panel)
     if panel.locator(".dl-next:enabled").count():
         panel.locator(".dl-next").click()
         panel.locator('.dl-queries [data-id="12"]').wait_for()
     add_missing_folder(panel)
-    check_width(opened, "Light", 1600)
-    check_width(opened, "Dark", 1024)
-
-
-def test_guide(lab, page):
-    book = open_guide(page, "compare_runs")
-    panel = book.locator(".dl-compare").last
-    panel.locator(".dl-differences-table td", has_text="German").wait_for()
-    wait_for_figures(panel, ("dl-curves", *FIGURES))
-    assert panel.locator(".dl-runs button", has_text="seed 0").count() == 1
-    panel.locator(".dl-language select").select_option(label="Arabic · العربية")
-    panel.locator(".dl-kinds button", has_text=re.compile("^both")).click()
-    panel.locator(".dl-queries [lang=ar]").first.wait_for()
-    panel.scroll_into_view_if_needed()
+    check_width(workbench, "light", 1600)
+    check_width(workbench, "dark", 1024)

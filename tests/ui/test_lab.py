@@ -9,17 +9,10 @@ from contextlib import contextmanager
 import pytest
 from conftest import IDLE, NO_SPLASH, OPENED, ROOT, STATE, Lab, open_guide, shoot
 
-# guides that the tests of the explorers run
-TESTED_ELSEWHERE = {
-    "ask_in_any_language",
-    "inside_the_adapters",
-    "clusters_of_expression",
-    "compare_runs",
-    "semantic_slots",
-    "shared_words",
-}
 FOLDER = ROOT / "nbs/guides"
-GUIDES = sorted(path for path in FOLDER.glob("*.ipynb") if path.stem not in TESTED_ELSEWHERE)
+GUIDES = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
+# test_notebooks.py runs the others as well, without JupyterLab
+MARKED = [pytest.param(name, marks=[pytest.mark.slow] if name != "first_search" else []) for name in GUIDES]
 
 
 def test_the_server_requires_its_token(lab):
@@ -31,9 +24,9 @@ def test_the_server_requires_its_token(lab):
     assert "guides" in names
 
 
-@pytest.mark.parametrize("path", GUIDES, ids=lambda p: p.stem)
-def test_guide(lab, page, path):
-    open_guide(page, path.stem)
+@pytest.mark.parametrize("name", MARKED)
+def test_guide(lab, page, name):
+    open_guide(page, name)
 
 
 @pytest.fixture(scope="module")
@@ -80,22 +73,22 @@ def test_the_workbench_shows_images_without_a_click(new_lab, browser):
     assert lines[1].startswith("Workbench: http://127.0.0.1") and lines[2].startswith("Next: ")
     address = re.search(r"http://\S+", lines[1])[0]
     guides = {path: path.read_bytes() for path in FOLDER.glob("*.ipynb")}
-    for width, height in ((1600, 1000), (1024, 768)):
-        new_lab.end_kernels()
-        with visit(browser, width, height) as page:
-            page.goto(address)
-            page.locator(HITS).nth(11).wait_for()
-            page.wait_for_timeout(2000)  # a pop-up would come after the notebook
-            shoot(page, f"lab_{width}")
-            first = page.locator(HITS).first.bounding_box()
-            assert first["y"] > 0 and first["y"] + first["height"] < height, (width, first)
-            assert is_quiet(page)
-            widget = page.evaluate(WIDGET)
-            page.reload()
-            page.locator(HITS).nth(11).wait_for()
-            assert page.evaluate(WIDGET) == widget  # it did not run again
-            page.wait_for_function(IN_VIEW, timeout=20_000)
-            assert not page.problems, page.problems
+    with visit(browser, 1600, 1000) as page:
+        page.goto(address)
+        page.locator(HITS).nth(11).wait_for()
+        page.wait_for_timeout(2000)  # a pop-up would come after the notebook
+        shoot(page, "lab_1600")
+        first = page.locator(HITS).first.bounding_box()
+        assert first["y"] > 0 and first["y"] + first["height"] < 1000, first
+        assert is_quiet(page)
+        widget = page.evaluate(WIDGET)
+        page.set_viewport_size(dict(width=1024, height=768))
+        page.reload()
+        page.locator(HITS).nth(11).wait_for()
+        assert page.evaluate(WIDGET) == widget  # it did not run again
+        page.wait_for_function(IN_VIEW, timeout=20_000)
+        shoot(page, "lab_1024")
+        assert not page.problems, page.problems
     assert len(new_lab.log.read_text().splitlines()) == 3, new_lab.log.read_text()
     assert {path: path.read_bytes() for path in FOLDER.glob("*.ipynb")} == guides
 

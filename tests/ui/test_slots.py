@@ -1,7 +1,7 @@
-"""The Slots explorer in JupyterLab: typing, mouse, keyboard, and a narrow page"""
+"""The Slots explorer: typing, mouse, keyboard, and a narrow page"""
 
 import pytest
-from conftest import fits, open_guide, settle, shoot
+from conftest import fits, open_tab, settle, shoot
 
 from dasd_lab.explore.workbench import SHIPPED
 from dasd_lab.runs.shipped import shipped_run
@@ -74,16 +74,16 @@ def count_and_find(root):
     root.locator(".dl-nearest td bdi").first.wait_for(timeout=TIMEOUT)
 
 
-def test_slots_in_jupyterlab(lab, page):
-    root = open_guide(page, "semantic_slots").locator(".dl-slots").first
+def test_slots(workbench):
+    root = open_tab(workbench, "Slots")
     root.locator(".dl-map .heatmaplayer image").first.wait_for(timeout=TIMEOUT)
     cards = check_cards(root)
-    type_and_search(page, root)
-    enlarge_another_slot(page, root, cards)
-    select_another_image(page, root)
+    type_and_search(workbench, root)
+    enlarge_another_slot(workbench, root, cards)
+    select_another_image(workbench, root)
     count_and_find(root)
     root.locator(".dl-picture").scroll_into_view_if_needed()
-    shoot(page, "slots_lab")
-    page.set_viewport_size(dict(width=1024, height=800))
-    settle(page, 500)
-    assert fits(page, ".dl-slots")
+    shoot(workbench, "slots")
+    workbench.set_viewport_size(dict(width=1024, height=800))
+    settle(workbench, 500)
+    assert fits(workbench, ".dl-slots")

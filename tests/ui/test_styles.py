@@ -1,10 +1,10 @@
-"The Styles explorer in JupyterLab: recolour, select with the lasso, hover, highlight with the keyboard"
+"The Styles explorer: recolour, select with the lasso, hover, highlight with the keyboard"
 
 import json
 import re
 
 import pytest
-from conftest import open_guide, settle, shoot
+from conftest import open_guide, open_tab, settle, shoot, unfold
 
 pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import expect
@@ -157,30 +157,22 @@ ARABIC = """حيوانات: كلب يركض في الحديقة
 ولد يلعب بالكرة"""
 
 
-def open_tab(page, name):
-    page.get_by_role("tab", name=name, exact=True).click()
-
-
-def test_figures_of_a_hidden_tab_are_drawn_when_it_is_shown(web, page):
-    "The first figures, and later ones in their place, are computed while another tab is open"
-    page.goto(web.url, timeout=300_000)
-    page.locator(".dl-ask .dl-query input").first.wait_for()
-    panel = page.locator(".dl-styles")
+def test_figures_of_a_hidden_tab_are_drawn_when_it_is_shown(workbench):
+    "Figures, and later ones in their place, are computed while another tab is open"
+    panel = workbench.locator(".dl-styles")
     bars = panel.locator(".dl-bars .bartext")
     shown = []
-    for n in (200, 500):
-        open_tab(page, "Styles")
-        expect(panel).to_be_visible()
-        if n != 200:
-            panel.locator(".dl-n select").select_option(str(n))
-        open_tab(page, "Ask")
+    for n in (500, 200):
+        open_tab(workbench, "Styles")
+        panel.locator(".dl-n select").select_option(str(n))
+        open_tab(workbench, "Ask")
         expect(panel).to_be_hidden()
         expect(panel.locator(".dl-kept")).to_contain_text(f"{n} captions")
-        open_tab(page, "Styles")
+        open_tab(workbench, "Styles")
         for selector in (AGNOSTIC, RELATED):
             expect(panel.locator(selector).locator(POINTS)).to_have_count(n)
         expect(bars.first).to_be_attached(timeout=10_000)
-        settle(page, 500)
+        settle(workbench, 500)
         shown.append(bars.all_text_contents())
     assert shown[0] != shown[1]
 
@@ -197,16 +189,13 @@ def show_sentences(page, panel, text: str | None):
     expect(panel.locator(".dl-progress:visible")).to_have_count(0)
 
 
-def test_sentences_of_ones_own(web, page):
+def test_sentences_of_ones_own(workbench):
     "Chinese example sentences, Arabic ones with a group before a colon, a faulty line, and back"
-    page.set_viewport_size(dict(width=1600, height=1500))
-    page.goto(web.url, timeout=300_000)
-    page.locator(".dl-ask .dl-query input").first.wait_for()
-    open_tab(page, "Styles")
-    panel = page.locator(".dl-styles")
+    workbench.set_viewport_size(dict(width=1600, height=1500))
+    panel = open_tab(workbench, "Styles")
     expect(panel.locator(".dl-kept")).to_contain_text("200 captions")
-    panel.locator(".dl-sentences .dl-fold").click()
-    show_sentences(page, panel, None)
+    unfold(panel.locator(".dl-sentences .dl-fold"))
+    show_sentences(workbench, panel, None)
     expect(panel.locator(".dl-kept")).to_contain_text("16 sentences of your own")
     expect(panel.locator(".dl-legend")).to_contain_text("location + object 4")
     expect(panel.locator(AGNOSTIC).locator(POINTS)).to_have_count(16)
@@ -214,23 +203,23 @@ def test_sentences_of_ones_own(web, page):
     expect(panel.locator(".dl-n")).to_be_hidden()
     point = panel.locator(AGNOSTIC).locator(POINTS).nth(3)
     box = point.bounding_box()
-    page.mouse.move(box["x"] + 30, box["y"] + 30)
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=5)
+    workbench.mouse.move(box["x"] + 30, box["y"] + 30)
+    workbench.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=5)
     expect(panel.locator(".dl-card > div").first).to_contain_text("三辆自行车停在车站门口。")
     expect(panel.locator(".dl-card .dl-near li")).to_have_count(6)
-    shoot(page, "styles_sentences_zh")
-    show_sentences(page, panel, ARABIC)
+    shoot(workbench, "styles_sentences_zh")
+    show_sentences(workbench, panel, ARABIC)
     expect(panel.locator(".dl-kept")).to_contain_text("11 sentences of your own")
     expect(panel.locator(".dl-legend")).to_contain_text("no group 1")
-    lasso(page, panel.locator(f"{RELATED} .nsewdrag").first, EVERYTHING)
+    lasso(workbench, panel.locator(f"{RELATED} .nsewdrag").first, EVERYTHING)
     lines = panel.locator(".dl-captions li")
     expect(lines).to_have_count(11)
     assert lines.first.locator("bdi").get_attribute("dir") == "rtl"
     expect(lines.locator("img")).to_have_count(0)
-    shoot(page, "styles_sentences_ar")
-    show_sentences(page, panel, ARABIC + "\nأماكن:")
+    shoot(workbench, "styles_sentences_ar")
+    show_sentences(workbench, panel, ARABIC + "\nأماكن:")
     expect(panel.locator(".dl-message").first).to_contain_text("line 12")
     panel.locator("button.dl-back").click()
     expect(panel.locator(".dl-kept")).to_contain_text("200 captions")
     expect(panel.locator(".dl-legend")).to_contain_text("style")
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert workbench.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -79,10 +79,10 @@ def read_captions(page):
 
 
 def train(page):
-    "Train 250 steps, with a stop in between"
-    page.locator(".dl-steps-0 input").fill("250")
+    "Train 120 steps, with a stop in between"
+    page.locator(".dl-steps-0 input").fill("120")
     page.locator(".dl-steps-0 input").press("Tab")
-    page.locator(".dl-plan td").filter(has_text=re.compile("^250$")).wait_for()
+    page.locator(".dl-plan td").filter(has_text=re.compile("^120$")).wait_for()
     page.locator(".dl-start").click()
     wait_for_status(page, "preparing")
     assert "estimating" in page.locator(".dl-status").inner_text()
@@ -124,7 +124,7 @@ def test_a_language_is_added(panel, tmp_path):
     search(panel)
     (file,) = (tmp_path / "runs").glob("*/card.json")
     card = json.loads(file.read_text())
-    assert card["stages"] == dict(cross_lingual_alignment=250)
+    assert card["stages"] == dict(cross_lingual_alignment=120)
     assert card["languages"] == ["it"]
     check_width(panel, 1600)
     panel.evaluate("() => window.jupyterapp.commands.execute('application:toggle-left-area')")

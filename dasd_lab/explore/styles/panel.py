@@ -106,7 +106,9 @@ def card_html(
     translation = f'<p class="dl-soft" lang="en">English caption: {english}</p>' if english else ""
     image = f.image_html(state, caption.visual_id)
     text = f'{tagged(caption.text, caption.language)}{translation}<p class="dl-soft">{fact_line}</p>'
-    return f'<div class="dl-card">{image}<div>{text}</div>{_near_html(state, index)}</div>'
+    inner = f"{image}<div>{text}</div>{_near_html(state, index)}"
+    # the focus scrolls a card that is higher than the maps
+    return f'<div class="dl-card" tabindex="0" role="group" aria-label="caption">{inner}</div>'
 
 # %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #726f0a86
 SIZES = (200, 500, 1000, 2000, 5000, 10_000, MOST)  # numbers of captions to choose from

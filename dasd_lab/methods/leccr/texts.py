@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from fastcore.basics import patch
 from torch import Tensor, nn
 
 from ...backbone.text_encoders import build_encoder, longest_context
@@ -122,22 +123,24 @@ class MethodText(nn.Module):
         "Features of the source captions of a batch, from the frozen tower"
         return batch["source_features"]
 
-    def read_as(
-        self,
-        trained: RetrievalMethod,  # of the same kind and shapes, for these languages or more
-    ) -> None:
-        "Initialise from a trained method"
-        own = self.method.state_dict()
-        found = {name: values for name, values in trained.state_dict().items() if name in own}
-        fits = {n: v.shape for n, v in found.items()} == {n: v.shape for n, v in own.items()}
-        expect(
-            trained.name == self.method.name and fits,
-            f"a text side {self.method.name!r} for {', '.join(self.method.languages)}, and a trained "
-            f"{trained.name!r} for {', '.join(trained.languages)}",
-            "a trained method of the same kind and settings, for these languages or more",
-            "Copy `config.text` from its run, or leave `text_run` out.",
-        )
-        self.method.load_state_dict(found)
+# %% ../../../nbs/04_methods/2_leccr/30_texts.ipynb #b9248c00
+@patch
+def read_as(
+    self: MethodText,
+    trained: RetrievalMethod,  # of the same kind and shapes, for these languages or more
+) -> None:
+    "Initialise from a trained method"
+    own = self.method.state_dict()
+    found = {name: values for name, values in trained.state_dict().items() if name in own}
+    fits = {n: v.shape for n, v in found.items()} == {n: v.shape for n, v in own.items()}
+    expect(
+        trained.name == self.method.name and fits,
+        f"a text side {self.method.name!r} for {', '.join(self.method.languages)}, and a trained "
+        f"{trained.name!r} for {', '.join(trained.languages)}",
+        "a trained method of the same kind and settings, for these languages or more",
+        "Copy `config.text` from its run, or leave `text_run` out.",
+    )
+    self.method.load_state_dict(found)
 
 # %% ../../../nbs/04_methods/2_leccr/30_texts.ipynb #c406a97a
 def frozen_tokens(

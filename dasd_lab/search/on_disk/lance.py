@@ -74,11 +74,11 @@ def _as_rows(table: pa.Table, columns: Sequence[Column]) -> Rows:
     values = dict(zip(table.column_names, (chunks.combine_chunks() for chunks in table.columns))) | lacking
     return dict(id=values["id"].to_pylist()) | {c.name: _from_arrow(c, values[c.name]) for c in columns}
 
-# %% ../../../nbs/08_search/2_on_disk/50_lance.ipynb #2b692fe4
+# %% ../../../nbs/08_search/2_on_disk/50_lance.ipynb #e60b05a5
 TIDY_AFTER = 32  # writes after which small files are compacted
 FRAGMENT = 131_072  # rows of a file that is not compacted further
 
-
+# %% ../../../nbs/08_search/2_on_disk/50_lance.ipynb #2b692fe4
 class LanceEngine:
     "A Lance table in a folder"
 
