@@ -15,6 +15,7 @@ from string import ascii_lowercase, digits
 import numpy as np
 import pytest
 import timm
+import torch
 from PIL import Image
 from safetensors.torch import save_file
 from test_published_video import write_clip
@@ -122,9 +123,8 @@ def prepare(preset, lab):
             counted = [p.get("captions_per_picture") or 2 for p in PRESETS.values() if p.get("corpus") == name]
             write_corpus(lab / name, name.startswith(("msrvtt", "vatex")), max(counted, default=2) // 2)
     if choice.get("features"):
-        (lab / choice["features"]).mkdir()
-        for i in range(8):
-            np.save(lab / choice["features"] / f"{i}.npy", NUMBERS.random((9 + i, choice["width"])))
+        clips = {str(i): torch.rand(9 + i, choice["width"]) for i in range(8)}
+        save_file(clips, lab / f"{choice['features']}.safetensors")
     if choice.get("pretrained"):
         write_weights(choice["pretrained"], lab / choice["pretrained"], choice.get("timm"))
     if vectors:
