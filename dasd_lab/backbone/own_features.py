@@ -88,7 +88,7 @@ class FeatureFiles:
     def _lines(self) -> Path:
         return self.path.with_suffix(".txt")  # ids of the rows of a single array
 
-    def _of(self, name: str) -> Any:
+    def array(self, name: str) -> Any:  # [T, W], or as it was given
         return self._array(name) if self._stack is None else self._stack[self.rows[name]]
 
     def longest(
@@ -97,7 +97,7 @@ class FeatureFiles:
     ) -> int:  # 1 or more
         "The largest number of frames"
         known = [name for name in names if name in self.rows]
-        shapes = [self._of(name).shape for name in known] if self._stack is None else [self._stack.shape[1:]]
+        shapes = [self.array(name).shape for name in known] if self._stack is None else [self._stack.shape[1:]]
         return max([1, *(shape[-2] for shape in shapes if len(shape) > 1)])
 
     def check(
@@ -131,7 +131,7 @@ def frame_features(
     files.check([name])
     where = f"the features of {name} in {files.path}"
     with opening(where, "an array of numbers"):
-        array = files._of(name)
+        array = files.array(name)
         rows = (array if isinstance(array, Tensor) else torch.from_numpy(np.array(array))).float()
     shape = list(rows.shape)
     rows = rows[0] if rows.ndim == 3 and len(rows) == 1 else rows
@@ -208,7 +208,7 @@ def own_features_backbone(
     first = next(iter(files.rows), None)
     if first is None:
         raise LabError(f"{files.path} without arrays", "features of images or clips", "Give another file.")
-    config = dict(features=str(features), width=width or int(files._of(first).shape[-1]))
+    config = dict(features=str(features), width=width or int(files.array(first).shape[-1]))
     tower, text = build_own_features(config)
     tower.digest.copy_(files.digest)
     tower.files = files
