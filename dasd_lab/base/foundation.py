@@ -229,7 +229,9 @@ def installed(
 def end_at_once(*_) -> NoReturn:
     "Ctrl-C where nothing can be cleaned up: one line, exit code 130, no process that was started stays"
     os.write(2, b"interrupted\n")  # `print` may be what was interrupted
-    if psutil := sys.modules.get("psutil"):  # without it no process was started
+    with suppress(ImportError):  # who starts processes has it
+        import psutil
+
         for process in psutil.Process().children(recursive=True):
             with suppress(psutil.NoSuchProcess):
                 process.kill()
