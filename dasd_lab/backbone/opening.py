@@ -10,6 +10,7 @@ from pathlib import Path
 
 from .languages import TowerLanguages, tower_languages
 from .open_clip import open_clip_backbone, registry_config
+from .own_features import SUFFIXES, own_features_backbone
 from .towers import Backbone, load_backbone
 from .transformers import folder_json, transformers_backbone
 from .weights import CATALOGUE, catalogued, find_weights, two_towers
@@ -28,10 +29,12 @@ def catalogue_languages(
 
 # %% ../../nbs/03_backbone/1_towers/85_opening.ipynb #0b1ebd07
 def open_backbone(
-    name: str | Path,  # name of the catalogue; or folder of a backbone, a run, or a published model
+    name: str | Path,  # name of the catalogue; folder of a backbone, a run, or a published model; or features
 ) -> Backbone:
     "Open a frozen backbone; a folder may be in this package's, open_clip's or transformers' layout"
     folder = Path(name).expanduser()
+    if folder.suffix in SUFFIXES or next(folder.glob("*.npy"), None):
+        return own_features_backbone(folder)
     if not folder.is_dir():
         weights = CATALOGUE.get(str(name))
         expect(

@@ -72,8 +72,8 @@ class Preprocessing:
     size: int  # side in pixels
     mean: tuple[float, ...] = (0.5, 0.5, 0.5)  # per channel, in [0, 1]
     std: tuple[float, ...] = (0.5, 0.5, 0.5)  # per channel
-    # central square, open_clip's modes, or ten crops of the whole image
-    resize_mode: Literal["middle", "shortest", "longest", "squash", "ten_crops"] = "middle"
+    # central square, open_clip's modes, ten crops of the whole image, or none: rows of features in place of images
+    resize_mode: Literal["middle", "shortest", "longest", "squash", "ten_crops", "none"] = "middle"
     interpolation: Literal["bicubic", "bilinear"] = "bicubic"
     crop: float = 1.0  # share of the shorter side to keep (timm's crop_pct)
     fill_color: int = 0  # colour of the borders with 'longest'
@@ -106,6 +106,11 @@ class Preprocessing:
         pictures: Sequence,  # PIL images, uint8 arrays [H, W, 3], or visuals
     ) -> Tensor:  # [N, 3, size, size]; of ten crops [N, 10, 3, size, size]
         "Resize, crop and normalise images"
+        if self.resize_mode == "none":
+            rows = torch.from_numpy(np.stack(pictures))
+            step = "Set `config.vision.reads` to frames, and pass the visuals of a corpus."
+            expect(rows.ndim == 2, "pixels for a backbone of features of one's own", "rows of features", step)
+            return rows
         if self.resize_mode == "middle":
             return picture_tensor(pictures, self.size, self.mean, self.std)
         if self.resize_mode == "ten_crops":

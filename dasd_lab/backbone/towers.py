@@ -343,6 +343,16 @@ def image_batch(self: Backbone) -> int:
 
 # %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #3d1c9f25
 @patch
+def seen(
+    self: Backbone,
+    pictures: Any,  # see `frame_rows`
+    complete: bool = True,  # refuse visuals without features of one's own?
+) -> Any:
+    "Images and clips as the tower sees them; features of one's own are found by their ids"
+    return self.clip.visuals(pictures, complete) if self.kind == "own_features" else pictures
+
+
+@patch
 @torch.no_grad()
 def frame_rows(
     self: Backbone,
@@ -356,6 +366,7 @@ def frame_rows(
 ) -> tuple[Tensor, list[int]]:  # [frames, …] float32 on the CPU, number of frames of each clip
     "Features of all frames of all clips"
     encode = encode or self.encode_pixels
+    pictures = self.seen(pictures, unreadable is None)
     batch_size = max(1, (batch_size or self.image_batch) // self.preprocessing.views)
     read = _read(_Preprocessed(pictures, self.preprocessing, unreadable is not None), workers)
     counted = zip((progress or iter)(range(len(pictures))), read)
@@ -449,6 +460,7 @@ KINDS = dict(
     transformers="transformers",
     dual_stream="transformers",
     image_network="image_networks",
+    own_features="own_features",
 )
 
 

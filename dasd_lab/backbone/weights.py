@@ -158,6 +158,13 @@ _ONE_SIDE = (
         },
     ),
     Weights(
+        name="xlm-roberta-large",
+        what="XLM-R large: the text encoder of LECCR's rows with a dagger, 250,002 × 1,024, and its tokenizer",
+        hub="FacebookAI/xlm-roberta-large",
+        licence="MIT",
+        files=_ENCODER,
+    ),
+    Weights(
         name="minilm",
         what="all-MiniLM-L6-v2: a small English sentence encoder",
         hub="sentence-transformers/all-MiniLM-L6-v2",

@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['PICTURES_VARIABLE', 'WORLD_VARIABLE', 'Origin', 'LabError', 'expect', 'closest', 'counted', 'unknown_name',
            'lab_command', 'lab_folder', 'shipped_folder', 'lab_home', 'home_path', 'data_root', 'pictures_folder',
-           'weights_root', 'MissingPackage', 'progress_bar', 'uncollected', 'extra', 'installed', 'Caption']
+           'weights_root', 'MissingPackage', 'progress_bar', 'uncollected', 'extra', 'installed', 'end_at_once',
+           'Caption']
 
 # %% ../../nbs/00_base/00_foundation.ipynb #f72ca620
 import gc
@@ -13,12 +14,12 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NoReturn
 
 import platformdirs
 
@@ -223,6 +224,18 @@ def installed(
     for package in packages:
         if find_spec(package) is None:
             raise MissingPackage(package, name)
+
+# %% ../../nbs/00_base/00_foundation.ipynb #eb7885c3
+def end_at_once(*_) -> NoReturn:
+    "Ctrl-C where nothing can be cleaned up: one line, exit code 130, no process that was started stays"
+    os.write(2, b"interrupted\n")  # `print` may be what was interrupted
+    with suppress(ImportError):  # who starts processes has it
+        import psutil
+
+        for process in psutil.Process().children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+    os._exit(130)
 
 # %% ../../nbs/00_base/00_foundation.ipynb #661af90a
 Origin = Literal["human", "mt", "mllm"]

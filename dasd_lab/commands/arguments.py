@@ -252,10 +252,10 @@ def backbone_names() -> list[str]:
 
 # %% ../../nbs/11_commands/10_arguments.ipynb #571270db
 def _check_model(name: str, what: str, names: Sequence[str]) -> None:
-    "Refuse what is neither a folder nor one of the names"
+    "Refuse what is neither there nor one of the names"
     from dasd_lab.runs.shipped import shipped_runs
 
-    if name not in names and not Path(name).expanduser().is_dir():
+    if name not in names and not Path(name).expanduser().exists():
         next_step = "See `dasd-lab weights`; `dasd-lab weights get NAME` fetches one."
         if name in shipped_runs():
             next_step = f"It is the name of a run: --run {name}."

@@ -23,7 +23,7 @@ from cyclopts import App, Parameter
 from cyclopts.exceptions import CycloptsError
 
 import dasd_lab
-from ..base.foundation import LabError, lab_home
+from ..base.foundation import LabError, end_at_once, lab_home
 from .arguments import note
 
 # %% ../../nbs/11_commands/90_cli.ipynb #42d458eb
@@ -110,15 +110,9 @@ def command_line(
     return app
 
 # %% ../../nbs/11_commands/90_cli.ipynb #ac761f2d
-def _end_at_once(*_) -> NoReturn:
-    "Ctrl-C where nothing can be cleaned up"
-    os.write(2, b"interrupted\n")  # `print` may be what was interrupted
-    os._exit(130)
-
-
 def _interrupt(*_) -> NoReturn:
     "The first Ctrl-C interrupts a command; the second ends it at once"
-    signal.signal(signal.SIGINT, _end_at_once)
+    signal.signal(signal.SIGINT, end_at_once)
     raise KeyboardInterrupt
 
 # %% ../../nbs/11_commands/90_cli.ipynb #010f6dea
@@ -131,7 +125,7 @@ def _code_after(e: BaseException) -> int:
     if isinstance(e, CycloptsError) and isinstance(e.__cause__, LabError):  # a name that is not known
         e = e.__cause__
     # what was interrupted, such as an import, may have made another error of it
-    was_interrupted = signal.getsignal(signal.SIGINT) is _end_at_once and isinstance(e, Exception)
+    was_interrupted = signal.getsignal(signal.SIGINT) is end_at_once and isinstance(e, Exception)
     if isinstance(e, KeyboardInterrupt) or was_interrupted:
         _say((str(e) if isinstance(e, KeyboardInterrupt) else "") or "interrupted")
         return 130
@@ -201,9 +195,9 @@ def command() -> NoReturn:
         gc.set_threshold(50_000)  # what is imported stays; looking for garbage took 15 % of the time, now 6 %
         code = main()
     except KeyboardInterrupt:  # beside the command itself
-        _end_at_once()
+        end_at_once()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # ignored in the background
-        signal.signal(signal.SIGINT, _end_at_once)
+        signal.signal(signal.SIGINT, end_at_once)
     sys.exit(code)
 
 # %% ../../nbs/11_commands/90_cli.ipynb #6915ca74

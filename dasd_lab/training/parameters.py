@@ -76,6 +76,8 @@ def tower_config(
     if folder := choice.saved_in:
         manifest = checked(BackboneManifest, read_manifest(folder, "backbone"), str(folder))
         return TowerConfig(manifest.get("tower", "open_clip"), manifest["model_cfg"], listed_languages(manifest))
+    if choice.features:
+        return TowerConfig("own_features", dict(features=choice.features, width=choice.width))
     if choice.timm:
         return TowerConfig("image_network", dict(timm=choice.timm))
     cfg, kind = offline_config(registry_config(choice.open_clip))

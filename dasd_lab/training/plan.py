@@ -71,6 +71,7 @@ def corpus_need(
     languages: Sequence[str],  # targets
     purpose: str,  # what it is used for
     origins: Sequence[str] = ("mt",),  # of the target captions, see `corpora.catalog.chosen_origins`
+    pictures: bool = True,  # are images or clips read?
 ) -> Need:
     "Is a corpus available, and how many training captions does it have?"
     what = f"corpus {name}, {purpose}"
@@ -80,7 +81,7 @@ def corpus_need(
     try:
         corpus = corpus_named(name)
         if isinstance(corpus, PublishedCorpus):
-            lines = corpus.what_to_get("train", languages)
+            lines = corpus.what_to_get("train", languages, pictures)
             if lines:
                 return Need(what, False, f"not everything is in {corpus.root}", "\n".join(lines))
         for code in languages:
@@ -136,7 +137,8 @@ def backbone_need(
     if preset.get("source_model"):
         return Need(f"source model {preset['source_model']}", True, "trained first, from scratch")
     choice = settings(BackboneChoice, preset.get("backbone") or {}, "backbone")
-    named = dict(open_clip=choice.open_clip, timm=choice.timm, folder=choice.folder, run=choice.run)
+    named = dict(open_clip=choice.open_clip, timm=choice.timm, features=choice.features)
+    named |= dict(folder=choice.folder, run=choice.run)
     what = ", ".join(f"{kind} {name}" for kind, name in (named | dict(weights=choice.pretrained)).items() if name)
     return need_of(f"backbone {what}", lambda: published_backbone(choice) and "loaded and verified")
 
@@ -218,8 +220,9 @@ def _needs(
     used: dict[str, list[str]] = {}
     for p in stages:
         used.setdefault(p.corpus, []).append(p.stage.name.replace("_", " "))
-    origins = origins_of(preset)
-    needs = [corpus_need(name, languages, f"for {' and '.join(names)}", origins) for name, names in used.items()]
+    pictures = not (preset.get("backbone") or {}).get("features")
+    options = origins_of(preset), pictures
+    needs = [corpus_need(name, languages, f"for {' and '.join(names)}", *options) for name, names in used.items()]
     if preset.get("captions_per_picture"):
         needs += [captions_need(preset, name, languages) for name, need in zip(used, needs) if need.found]
     what = "training pictures that are in no test split"

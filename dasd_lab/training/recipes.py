@@ -27,6 +27,7 @@ from torch import Tensor
 from ..backbone.features import FrozenFeatures, frozen_features, store_in
 from ..backbone.image_networks import image_network_backbone
 from ..backbone.open_clip import open_clip_backbone
+from ..backbone.own_features import own_features_backbone
 from ..backbone.patches import picture_columns
 from ..backbone.store import read_plan
 from ..backbone.tokens import TokenVectors
@@ -273,7 +274,9 @@ def _caption_batches(method: RetrievalMethod, data: TrainingData, seed: int) -> 
     tokenized = {
         language: token_rows(method.tokenizer, p.target, method.context_length) for language, p in data.pairs.items()
     }
-    sources = {language: data.features.rows(p.source) for language, p in data.pairs.items()}
+    sources = None
+    if method.backbone.reads_text:
+        sources = {language: data.features.rows(p.source) for language, p in data.pairs.items()}
     visuals = {language: p.visual_index for language, p in data.pairs.items()}
     of_texts, of_images = _text_columns(method, data), _image_columns(method, data)
     unknown = set(method.read_columns) - {"source_features", "image_features", *of_texts, *of_images}
@@ -294,7 +297,7 @@ def _caption_batches(method: RetrievalMethod, data: TrainingData, seed: int) -> 
         return CaptionBatches(
             some(tokenized),
             lambda rows: method.tokenizer.pad(rows, method.pad_length),
-            some(sources),
+            sources and some(sources),
             data.features.source_features,
             some(visuals) if with_images else None,
             data.features.image_features if with_images else None,
@@ -426,6 +429,8 @@ class BackboneChoice:
     timm: str = ""  # or an image network of timm alone, averaged over ten crops, see `backbone.image_networks`
     crop_size: int = 448  # of its ten crops, in pixels
     resize: int = 512  # its images' shorter side before cropping, in pixels
+    features: str = ""  # or features of one's own, see `backbone.own_features`
+    width: int = 0  # of these features
 
     @property
     def saved_in(self) -> Path | None:
@@ -439,11 +444,13 @@ def published_backbone(
     choice: BackboneChoice,  # which
 ) -> Backbone:
     "Load a published tower, from a folder or by open_clip's name and its weights"
-    named = [name for name in (choice.folder, choice.run, choice.open_clip, choice.timm) if name]
-    kinds = "one of a folder, a run, a model of open_clip and a network of timm, the last two with weights"
+    named = [n for n in (choice.folder, choice.run, choice.features, choice.open_clip, choice.timm) if n]
+    kinds = "one of a folder, a run, features, a model of open_clip and a network of timm, the last two with weights"
     expect(len(named) == 1, f"backbone = {choice}", kinds, "Correct the preset.")
     if choice.saved_in:
         return load_backbone(choice.saved_in)
+    if choice.features:
+        return own_features_backbone(choice.features, choice.width)
     known = CATALOGUE.get(choice.pretrained)
     if known:
         given = f"the weights {known.name} for {choice.open_clip or choice.timm}"

@@ -246,7 +246,7 @@ class CaptionBatches:
         self,
         rows: Mapping[str, Sequence[list[int]]],  # language → token ids of every caption, framing included
         pad: Callable[[list[list[int]]], tuple[Tensor, Tensor]],  # see `CaptionTokenizer.pad`
-        sources: Mapping[str, Sequence[int]],  # language → row of `source_features` for every caption
+        sources: Mapping[str, Sequence[int]] | None,  # language → row of `source_features` for every caption
         source_features: Rows,  # [n, E] of the source captions
         visuals: Mapping[str, Sequence[int]] | None = None,  # language → row of `image_features`; None: as `sources`
         image_features: Rows | None = None,  # [N, E] of the images
@@ -262,9 +262,8 @@ class CaptionBatches:
         self.seed = seed
         self.bucket = bucket
         self.languages = sorted(rows)
-        self.columns: dict[str, Column] = dict(source_features=(sources, source_features))
-        if image_features is not None:
-            self.columns["image_features"] = (visuals or sources, image_features)
+        given = dict(source_features=(sources, source_features), image_features=(visuals or sources, image_features))
+        self.columns = {name: (of, table) for name, (of, table) in given.items() if of and table is not None}
         self.columns |= more or {}
         self._drawn = np.empty(0, int)
         self._orders: dict[str, tuple[int, np.ndarray]] = {}

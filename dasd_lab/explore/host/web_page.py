@@ -19,7 +19,8 @@ from pathlib import Path
 from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
 from voila.app import Voila
 
-from .stopping import answer_ctrl_c, end_at_once, leave_out_closed_pages
+from ...base.foundation import end_at_once
+from .stopping import answer_ctrl_c, leave_out_closed_pages
 
 # %% ../../../nbs/09_explore/9_host/50_web_page.ipynb #b37cd753
 WEB = Path(str(files("dasd_lab"))) / "explore" / "web"  # the template, and the notebook of the page
