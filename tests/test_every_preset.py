@@ -3,7 +3,8 @@
 Weights are random, in the files, names and shapes of the published ones; a tower that several presets name is opened
 once. Towers, vocabularies, adapters and encoders have their real sizes. Smaller are: the corpora, with eight images or
 clips; the batches, of four, in English finetuning of two; and XLM-R-large, of whose 24 layers two are built, since
-weights, gradients and optimizer of all of them would need 9 GB. SMALR's warm-up of a step is not refused."""
+weights, gradients and optimizer of all of them would need 9 GB. SMALR's warm-up of a step is not refused, and the
+projection of frozen token vectors, which is fitted to English words, is learnt."""
 
 import gc
 import json
@@ -112,6 +113,8 @@ def shortened(preset, lab):
         changes["word_vectors.files"] = dict.fromkeys(LANGUAGES, str(lab / "words.vec"))
     if (preset.get("token_vectors") or {}).get("weights") == "xlm-roberta-large":
         changes["config.text.encoder.num_hidden_layers"] = 2
+    if (preset.get("token_vectors") or {}).get("projection") == "fitted":
+        changes["token_vectors.projection"] = "learnt"
     return vary(preset, changes | {f"{part}.until": 0 for part, _ in stages if part == "stages.0"})
 
 
@@ -127,7 +130,7 @@ def prepare(preset, lab):
         save_file(clips, lab / f"{choice['features']}.safetensors")
     if choice.get("pretrained"):
         write_weights(choice["pretrained"], lab / choice["pretrained"], choice.get("timm"))
-    if vectors:
+    if vectors and vectors["weights"] in CATALOGUE:
         encoder = (preset["config"].get("text") or PRESETS["leccr.paper"]["config"]["text"])["encoder"]
         write_weights(vectors["weights"], lab / vectors["weights"], "", json.dumps(encoder), vectors["n_tokens"])
 
@@ -138,7 +141,12 @@ def source_model(name, lab):
     return recipes.trained_source(shortened(PRESETS[name], lab), lambda: corpus_named("pictograms"), progress=False)
 
 
-PUBLISHED = {n for n, p in PRESETS.items() if p.get("token_vectors") or (p.get("backbone") or {}).get("pretrained")}
+PUBLISHED = {
+    name
+    for name, preset in PRESETS.items()
+    if {(preset.get("token_vectors") or {}).get("weights"), (preset.get("backbone") or {}).get("pretrained")}
+    & {*CATALOGUE}
+}
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in PUBLISHED)) for n in PRESETS])
