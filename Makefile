@@ -1,7 +1,7 @@
 # Everything runs in .venv, which is installed on first use. Paths are relative, so that the folder may contain spaces.
 PY   := .venv/bin/python
 STEP := sh tools/step.sh
-RUN  := env OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1 PYTHONUTF8=1
+RUN  := env OMP_NUM_THREADS=1 MALLOC_ARENA_MAX=2 PYTHONUNBUFFERED=1 PYTHONUTF8=1
 # modules are compiled when they are first imported, and kept: compiling all that is installed takes half a minute
 export PYTHONDONTWRITEBYTECODE :=
 PYTEST := $(RUN) $(PY) -m pytest -q -p no:cacheprovider

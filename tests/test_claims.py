@@ -14,6 +14,7 @@ from dasd_lab.evaluation.tables import TABLES
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "data/results"
+FORM = "dasd.photographs"
 DEPTHS = (3, 6, 12)  # blocks of the towers here and in the papers
 
 
@@ -66,12 +67,12 @@ def study(monkeypatch, tmp_path):
     import claims
 
     data = SimpleNamespace(backbone=SimpleNamespace(n_blocks=6), settings=lambda: dict(backbone="b", corpus="c"))
-    monkeypatch.setattr(claims, "data_for", lambda language, split: data)
+    monkeypatch.setattr(claims, "data_for", lambda corpus, split: data)
     monkeypatch.setattr(claims, "RATES", tmp_path)
     made = []
 
     def measure(self, variant, seed):
-        factor = self.preset["stages"][0]["learning_rate"] / claims.PRESET["stages"][0]["learning_rate"]
+        factor = self.preset["stages"][0]["learning_rate"] / load_preset(FORM)["stages"][0]["learning_rate"]
         made.append((variant, seed, factor))
         best = 0.25 if variant.startswith("static") else 2.0
         figures = dict(parameters=1, cpu_s=0, precision="float32", sum_recall={})
@@ -85,13 +86,15 @@ def study(monkeypatch, tmp_path):
 @pytest.mark.parametrize("further,rate", [(False, 0.5), (True, 0.25)])
 def test_the_study_of_learning_rates_fills_every_row_with_the_rate_chosen_for_it(study, further, rate):
     claims, made = study
-    claims.main(["zh"], [0, 1], further)
-    for table, rows in claims.Rates("zh").rows.items():
+    claims.main(FORM, ["zh"], [0, 1], [], further)
+    rates = claims.Rates(FORM, "zh")
+    for table, rows in rates.rows.items():
         lines = read_runs(claims.RATES / f"photographs_zh_table_{table}.jsonl")
         assert [(line["variant"], line["seed"]) for line in lines] == [(name, s) for s in (0, 1) for name in rows]
         for line in lines:
             factor = rate if line["variant"].startswith("static") else 2.0
-            assert json.loads(line["preset"]) == claims.preset_at(factor), line["variant"]
+            job = rates.job(table, line["variant"], line["seed"], "test", factor)
+            assert line["preset"] == job["preset"], line["variant"]
     n = len(made)
-    claims.main(["zh"], [0, 1], further)
+    claims.main(FORM, ["zh"], [0, 1], [], further)
     assert len(made) == n, "nothing is repeated"

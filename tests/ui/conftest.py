@@ -151,8 +151,8 @@ class Web(Server):
 
     def __init__(self, home: Path, **environment: str):
         port = free_port()
-        one_waits = "--pool_size=1"  # a kernel that nobody visits costs as much as one that is used
-        super().__init__(home, "app", "--port", str(port), "--", "--no-browser", one_waits, **environment)
+        none_waits = "--preheat_kernel=False"  # a kernel that nobody visits costs as much as one that is used
+        super().__init__(home, "app", "--port", str(port), "--", "--no-browser", none_waits, **environment)
         self.home = f"http://127.0.0.1:{port}/"
         self.url = self.wait_for(rf"{re.escape(self.home)}\?token=\S+")[0]
 

@@ -234,7 +234,7 @@ def main() -> None:
     preset = compared_preset()
     s, cfg = SimpleNamespace(**SIZES, steps=a.steps), tower_config(preset)
     if a.tiny:
-        preset |= dict(token_vectors=dict(weights="none", n_tokens=400))
+        preset |= dict(token_vectors=dict(weights="none", n_tokens=400, trains=True))
         s, cfg = SimpleNamespace(**SMALL, steps=2), TINY
     schedule = [replace(stage, batch_size=s.batch) for stage in scaled_stages(preset, len(LANGUAGES))]
     stages = [measure_stage(preset, cfg, stage, s, a) for stage in schedule]

@@ -260,7 +260,7 @@ def main() -> None:
     preset = compared_preset()
     cfg, used = tower_config(preset), 20_000
     if a.tiny:
-        preset |= dict(token_vectors=dict(weights="none", n_tokens=400))
+        preset |= dict(token_vectors=dict(weights="none", n_tokens=400, trains=True))
         cfg, used = TINY, 150
     report = dict(preset=preset.get("name", PRESET)) | measure(preset, cfg, used, a.rounds, a.batch)
     keep(a, report, pd.DataFrame(report["rows"]).drop(columns=["quartiles", "cpu_quartiles"]).to_dict("records"))
