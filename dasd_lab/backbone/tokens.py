@@ -208,6 +208,8 @@ def train_tokenizer(
 class TokenVectors(nn.Module):
     "Multilingual token vectors, projected to the width of the text tower"
 
+    embedding: Any  # of its own, or `vector_tables.FrozenVectors`
+
     def __init__(
         self,
         n_tokens: int,  # size of the vocabulary

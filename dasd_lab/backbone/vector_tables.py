@@ -58,8 +58,8 @@ def vector_table(
         return _packaged(packaged_file(name))
     folder = find_weights(name)
     matrix = read_matrix(folder / "model.safetensors").float()
-    checksum = sha256(folder / "model.safetensors")
-    return VectorTable(read_tokenizer(folder), lambda ids: matrix[ids], *matrix.shape, checksum)
+    n, width = matrix.shape
+    return VectorTable(read_tokenizer(folder), lambda ids: matrix[ids], n, width, sha256(folder / "model.safetensors"))
 
 # %% ../../nbs/03_backbone/1_towers/92_vector_tables.ipynb #dc729296
 def table_facts(

@@ -213,8 +213,7 @@ def new_method(
             method.read_captions_as(trained)
             return method
     if vectors is not None:
-        in_catalogue = choice is not None and choice.weights in CATALOGUE
-        method.start_from(vectors, find_weights(choice.weights) if in_catalogue else None)
+        method.start_from(vectors, find_weights(choice.weights) if choice and choice.weights in CATALOGUE else None)
     if preset.get("word_alignment") is not None:
         _align_words(method, preset, data)
     if choice and choice.projection == "fitted":
