@@ -31,7 +31,7 @@ from common import RESULTS, ROOT, options
 from dasd_lab.backbone.opening import open_backbone
 from dasd_lab.base.presets import load_preset, vary
 from dasd_lab.commands.arguments import named_folder, open_corpus
-from dasd_lab.evaluation.studies import StudyData, read_runs, run_study
+from dasd_lab.evaluation.studies import StudyData, run_study
 from dasd_lab.evaluation.tables import TABLES, TableRuns
 from dasd_lab.runs.shipped import run_for
 
@@ -74,7 +74,6 @@ class Rates:
         keys = tables or KEYS[name][language]
         self.rows = {key: {row.name: row for row in TABLES_OF_DASD[key].rows(self.preset, blocks)} for key in keys}
         self.runs: tuple = ()  # of the last table, preset and split
-        self.measured: dict[str, dict] = {}  # figures, by everything that decides them
         self.tried: dict[str, tuple[str, str]] = {}  # settings → table and row that are trained to choose their rate
         for key in sorted(self.rows, key="10".__eq__):  # Table 10 last: its rows are named after those of Table 4
             for name in self.rows[key]:
@@ -95,18 +94,7 @@ class Rates:
         return json.dumps([vary(self.preset, row.changes), row.as_large], sort_keys=True)
 
     def measure(self, table: str, variant: str, seed: int, split: str, preset: str) -> dict:
-        "Train and evaluate a row; one that stands in several tables once"
-        run = self.run_of(table, variant, seed, split, preset)
-        if run not in self.measured:
-            self.measured[run] = self._trained(table, variant, seed, split, preset)
-        return self.measured[run]
-
-    def run_of(self, table: str, variant: str, seed: int, split: str, preset: str) -> str:
-        "Everything that decides the figures of a row"
-        row = self.rows[table][variant]
-        return json.dumps([vary(json.loads(preset), row.changes), row.as_large, row.reading, seed, split])
-
-    def _trained(self, table: str, variant: str, seed: int, split: str, preset: str) -> dict:
+        "Train and evaluate a row"
         data = self.data(split)
         if self.runs[:3] != (table, preset, split):  # Table 10 evaluates one trained method without one adapter each
             runs = TableRuns(data, json.loads(preset), [self.language], [*self.rows[table].values()])
@@ -118,9 +106,6 @@ class Rates:
         shared = dict(backbone=self.data("test").settings()["backbone"], languages=[self.language])
         said = "Table {table}, {variant}, {split}, seed {seed}: {mean_recall:.4f}".format_map
         out = RATES / f"{self.name.removeprefix('dasd.')}_{self.language}_{name}.jsonl"
-        for line in self.of_these_tables(read_runs(out)):
-            job = {key: line[key] for key in ("table", "variant", "seed", "split", "preset")}
-            self.measured[self.run_of(**job)] = {k: v for k, v in line.items() if k not in job | shared}
         return self.of_these_tables(run_study(jobs, self.measure, out, shared, describe=said))
 
     def of_these_tables(self, lines: Sequence[dict]) -> list[dict]:
