@@ -86,7 +86,7 @@ def study(monkeypatch, tmp_path):
 @pytest.mark.parametrize("further,rate", [(False, 0.5), (True, 0.25)])
 def test_the_study_of_learning_rates_fills_every_row_with_the_rate_chosen_for_it(study, further, rate):
     claims, made = study
-    claims.main(FORM, ["zh"], [0, 1], [], further)
+    claims.main(FORM, ["zh"], [0, 1], ["all"], further)
     rates = claims.Rates(FORM, "zh")
     for table, rows in rates.rows.items():
         lines = read_runs(claims.RATES / f"photographs_zh_table_{table}.jsonl")
@@ -96,5 +96,5 @@ def test_the_study_of_learning_rates_fills_every_row_with_the_rate_chosen_for_it
             job = rates.job(table, line["variant"], line["seed"], "test", factor)
             assert line["preset"] == job["preset"], line["variant"]
     n = len(made)
-    claims.main(FORM, ["zh"], [0, 1], [], further)
+    claims.main(FORM, ["zh"], [0, 1], ["all"], further)
     assert len(made) == n, "nothing is repeated"

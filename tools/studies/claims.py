@@ -1,20 +1,19 @@
 """DASD's tables on photographs: the learning rate of every row chosen on validation captions, then several seeds
 
     python tools/studies/claims.py [--preset dasd.photographs_paper] [--languages zh de] [--seeds 0 1 2 3 4]
-        [--tables controls 5] [--further]
+        [--tables all] [--further]
 
-In the paper's regime (`dasd.photographs_paper`, frozen token vectors of multilingual E5): Tables 4 to 7 and 9 to 11 and
-Figure 4, and controls that the paper lacks, in Chinese learnt from Google's translations and in German from those of
-Multi30K. With token vectors that are learnt along (`dasd.photographs`): the same tables in Chinese, from the
-translations of Google and Baidu, and Tables 4 to 6 in German. (`photographs_zh_table_forms.jsonl` has other forms of
-DASD; each line has its settings.)
+In the paper's regime (`dasd.photographs_paper`, frozen token vectors of multilingual E5): Tables 4 to 7 and 9 to 11,
+Figure 4 and controls that the paper lacks, each setting once (`--tables all`), in Chinese learnt from Google's
+translations and in German from those of Multi30K. With token vectors that are learnt along (`dasd.photographs`,
+`--tables 4 5 6` and so on): Chinese from the translations of Google and Baidu, and German.
+(`photographs_zh_table_forms.jsonl` has other forms of DASD; each line has its settings.)
 
 Every row is trained with the preset's steps with its learning rates times 0.5, 1, 2 and 4 (learnt along: without 4) and
 seed 0, evaluated on validation captions, and then with the best of them and every seed, evaluated on the test. With
 `--further` a row whose best rate is the lowest or highest of these is also trained with half or twice that rate. Rows
-with the same settings have one rate. The
-full method is also trained with the rate chosen for it and twice the steps, to see whether recall on validation
-captions still rises.
+with the same settings have one rate. The full method is also trained with the rate chosen for it and twice the steps,
+to see whether recall on validation captions still rises.
 
 Every run is a line of a file in data/results/rates, and is not repeated: the same command goes on. Needs Flickr8k
 (DASD_LAB_FLICKR8K) and features of its pictures (`dasd-lab features`, in runs/flickr8k/features)."""
@@ -43,15 +42,8 @@ CORPORA = {
     FROZEN: dict(zh="flickr8k:train=zh_mt_google,test=zh_translated", de=GERMAN),
     "dasd.photographs": dict(zh="flickr8k:train=zh_mt_google+zh_mt_baidu,test=zh_translated", de=GERMAN),
 }
-# Table 10 first: its rows without an adapter are those of one trained method, the full one
-ALL = ("10", "4", "5", "6", "7", "9", "11", "figure4")
-KEYS = {
-    FROZEN: dict.fromkeys(("zh", "de"), ("controls", *ALL)),
-    "dasd.photographs": dict(zh=ALL, de=ALL[1:4]),
-}
 FACTORS = {FROZEN: (0.5, 1.0, 2.0, 4.0), "dasd.photographs": (0.5, 1.0, 2.0)}  # of the preset's learning rates
 LONGER = 2  # times the steps
-TABLES_OF_DASD = TABLES["dasd"]
 
 
 @cache
@@ -65,19 +57,17 @@ def data_for(corpus: str, split: str) -> StudyData:
 class Rates:
     "The rows of a language's tables, and the learning rate of each"
 
-    def __init__(self, name: str, language: str, tables: Sequence[str] = ()):
+    def __init__(self, name: str, language: str, tables: Sequence[str] = ("all",)):
         self.name = name
         self.language = language
         self.preset = load_preset(name)
         self.data = partial(data_for, CORPORA[name][language])
         blocks = SimpleNamespace(n_blocks=self.data("test").backbone.n_blocks)
-        keys = tables or KEYS[name][language]
-        self.rows = {key: {row.name: row for row in TABLES_OF_DASD[key].rows(self.preset, blocks)} for key in keys}
+        self.rows = {key: {row.name: row for row in TABLES["dasd"][key].rows(self.preset, blocks)} for key in tables}
         self.runs: tuple = ()  # of the last table, preset and split
         self.tried: dict[str, tuple[str, str]] = {}  # settings → table and row that are trained to choose their rate
-        for key in sorted(self.rows, key="10".__eq__):  # Table 10 last: its rows are named after those of Table 4
-            for name in self.rows[key]:
-                self.tried.setdefault(self.settings(key, name), (key, name))
+        for key, name in ((key, name) for key, rows in self.rows.items() for name in rows):
+            self.tried.setdefault(self.settings(key, name), (key, name))
 
     def job(self, table: str, variant: str, seed: int, split: str, factor: float, longer: int = 1) -> dict:
         "A run as the lines of the files name it: the preset has other learning rates, and more steps"
@@ -141,13 +131,17 @@ def main(preset: str, languages: Sequence[str], seeds: Sequence[int], tables: Se
             each = product(seeds, rows)
             at_best = [rates.job(table, name, s, "test", best[rates.settings(table, name)]) for s, name in each]
             rates.run(f"table_{table}", at_best)
-        if "4" in rates.rows:
-            full = best[rates.settings("4", "DASD")]
-            longer = product((1, LONGER), seeds[:3])
-            rates.run("longer", [rates.job("4", "DASD", s, "validation", full, times) for times, s in longer])
+        first = next((table, name) for table, rows in rates.rows.items() for name in rows)  # the full method
+        longer = product((1, LONGER), seeds[:3])
+        full = best[rates.settings(*first)]
+        rates.run("longer", [rates.job(*first, s, "validation", full, times) for times, s in longer])
 
 
 if __name__ == "__main__":
     main(
-        **vars(options(__doc__, preset=FROZEN, languages=["zh", "de"], seeds=[0, 1, 2, 3, 4], tables=[], further=False))
+        **vars(
+            options(
+                __doc__, preset=FROZEN, languages=["zh", "de"], seeds=[0, 1, 2, 3, 4], tables=["all"], further=False
+            )
+        )
     )
