@@ -123,6 +123,12 @@ def method_and_config(
     method_type: Any = method_class(required(preset, "method"))
     choice = token_vectors_of(preset)
     if choice and not choice.trains:
+        expect(
+            hasattr(method_type.config_class, "vector_table"),
+            f"token_vectors that stay frozen for {method_type.name!r}",
+            "a method that reads them so, such as dasd",
+            "Set token_vectors.trains to true.",
+        )
         changes["vector_table"] = choice.weights
     return method_type, settings(method_type.config_class, preset.get("config", {}) | changes, "config")
 
