@@ -170,6 +170,11 @@ def browser():
         b.close()
 
 
+def pytest_collection_modifyitems(items):
+    "The documentation is built before there are kernels: each needs two gigabytes"
+    items.sort(key=lambda item: item.path.name != "test_docs.py")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
     "A test fails if its page wrote an error to the console or asked another host for something"
