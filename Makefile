@@ -46,6 +46,7 @@ check: venv ## one module in seconds, its notebook's cells, its tests and lint: 
 lint: venv ## format, ruff, the rules of tools/lint.py, mypy, deptry and import contracts
 	@$(STEP) "lint: format" .venv/bin/ruff format --check -q nbs tests tools
 	@$(STEP) "lint: ruff" .venv/bin/ruff check -q nbs tests tools
+	@$(STEP) "lint: nothing of a merge is left" sh -c '! git grep -nE "^(<<<<<<<|>>>>>>>) "'
 	@$(STEP) "lint: rules of this repository" $(PY) tools/lint.py
 	@$(STEP) "lint: types" $(PY) tools/mypy_patched.py
 	@$(STEP) "lint: imports are declared" .venv/bin/deptry dasd_lab

@@ -8,6 +8,7 @@ from dasd_lab.base.presets import vary
 from dasd_lab.base.storage import read_tensors
 from dasd_lab.runs.loading import load_run
 from dasd_lab.runs.pretrained import Pretrained
+from dasd_lab.search.explain.contributions import integrated_gradients
 from dasd_lab.training import recipes, runs
 from dasd_lab.training.recipes import train
 from dasd_lab.training.runs import Keeping
@@ -47,6 +48,12 @@ def test_nothing_of_the_table_is_saved(finished, tmp_path):
     Pretrained.from_run(finished.folder).save_pretrained(tmp_path / "published")
     published = Pretrained.from_pretrained(tmp_path / "published").method
     torch.testing.assert_close(published.encode_captions(GERMAN, "de"), expected)
+
+
+def test_its_words_are_explained(finished):
+    visuals = finished.method.encode_visuals(torch.randn(1, finished.method.embed_dim))
+    explained = integrated_gradients(finished.method, GERMAN[0], "de", visuals)
+    assert len(explained.words) == 3 and abs(explained.delta) < 0.01
 
 
 def test_an_interrupted_run_goes_on(finished, tmp_path, monkeypatch):

@@ -27,7 +27,7 @@ from ..base.storage import whole_file
 from ..corpora.catalog import Corpus
 from .retrieval import split_columns
 from ..methods.baselines.frozen import Frozen, FrozenConfig
-from ..training.recipes import TrainingData, columns_of, origins_of, train, training_data
+from ..training.recipes import TrainingData, columns_of, new_method, origins_of, train, training_data
 from ..training.runtime import Runtime
 
 # %% ../../nbs/07_evaluation/79_studies.ipynb #40e855f1
@@ -157,17 +157,20 @@ def method(
     changes: Mapping[str, Any] | None = None,  # dotted settings
     reads: Sequence[str] | None = None,  # columns of the training data; None: those that the method reads
 ) -> tuple[RetrievalMethod, dict]:  # with CPU seconds, and the critic's share of right answers in the last tenth
-    "A trained method; the frozen tower as it is"
+    "A trained method; the frozen tower, and a method without stages, as they are"
     varied = vary(preset, dict(changes or {}))
     if varied["method"] == Frozen.name:
         return Frozen(FrozenConfig(tuple(languages)), self.backbone), dict(cpu_s=0.0)
+    data = self.data(languages, columns_of(varied) if reads is None else reads, origins_of(varied))
+    if not varied["stages"]:
+        return new_method(varied, data, self.backbone, seed).eval(), dict(cpu_s=0.0)
     run = train(
         preset,
         self.corpus,
         languages,
         seed=seed,
         backbone=self.backbone,
-        data=self.data(languages, columns_of(varied) if reads is None else reads, origins_of(varied)),
+        data=data,
         changes=dict(changes or {}),
         runtime=Runtime(precision=self.precision),
     )

@@ -174,7 +174,7 @@ def _distance(kind: str) -> Callable[[dict], dict]:
 def _aligned_words(preset: dict) -> dict:
     "Token vectors that word alignment finds in the tower's own space, without any training"
     vectors = dict(token_vectors=None, vocab_size=12_000, word_alignment=dict(iterations=5))
-    return static(preset) | vectors | dict(stages=[]) | {"config.token_width": 384}
+    return static(preset) | vectors | dict(stages=[])
 
 
 def _controls(preset: dict, backbone: Backbone) -> list[TableRow]:
@@ -558,9 +558,7 @@ def as_large(
 @contextmanager
 def reading(
     method: RetrievalMethod,  # any
-    options: Mapping[
-        str, Any
-    ],  # of its `encode_captions`, such as skip=(5,), without the adapter of a block (Table 10)
+    options: Mapping[str, Any],  # of its `encode_captions`, such as skip=(5,): without the adapter of a block
 ) -> Iterator[None]:
     "Encode captions with other options inside the context"
     if options:

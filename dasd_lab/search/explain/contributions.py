@@ -217,7 +217,7 @@ def integrated_gradients(
 
     tokenizer, embedding, tokens, encode = _token_path(method, language)
     n_start = int(tokenizer.names[0] is not None)  # start tokens
-    device = embedding.weight.device
+    device = next(method.parameters()).device
     # inference tensors cannot take part in gradients, clones can
     visuals = {name: values.detach().to(device).clone() for name, values in visuals.items()}
     ids, end_index = (t.to(device).clone() for t in tokens([text]))
