@@ -121,6 +121,7 @@ class TextTower:
 
     width: int  # D
     embed_dim: int  # E
+    blocks: nn.ModuleList  # frozen
     n_blocks: int  # number of blocks
     context_length: int  # maximum caption length in tokens, including special tokens
     whole_context: bool = False  # rows must be padded to the full context
@@ -283,7 +284,8 @@ class ClipText(TextTower):
         matrix = projection.weight.T if isinstance(projection, nn.Linear) else projection
         self.embed_dim = self.width if matrix is None else matrix.shape[1]
         self.context_length = self.text.context_length
-        self.n_blocks = len(self.text.transformer.resblocks)
+        self.blocks = self.text.transformer.resblocks
+        self.n_blocks = len(self.blocks)
         self.embedding = self.text.token_embedding
 
 # %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #986d5bdb
@@ -319,13 +321,13 @@ def mask(self: ClipText, tokens: Tensor, end_index: Tensor) -> Tensor | None:
 @patch
 def block(self: ClipText, i: int, tokens: Tensor, end_index: Tensor) -> Tensor:
     "One residual block"
-    return self.text.transformer.resblocks[i](tokens, attn_mask=self.mask(tokens, end_index))
+    return self.blocks[i](tokens, attn_mask=self.mask(tokens, end_index))
 
 # %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #183c1c5f
 @patch
 def block_alone(self: ClipText, i: int, tokens: Tensor, end_index: Tensor) -> Tensor | None:
     "One standard residual block with the keys and values of all positions and the query of one"
-    block = self.text.transformer.resblocks[i]
+    block = self.blocks[i]
     if type(block).__name__ != "ResidualAttentionBlock":
         return None
     mask = self.mask(tokens, end_index)

@@ -363,6 +363,7 @@ METHODS: dict[str, type[RetrievalMethod]] = {}
 METHOD_MODULES = dict(
     static_adapter="dasd_lab.methods.dasd.encoder",
     dasd="dasd_lab.methods.dasd.encoder",
+    lora="dasd_lab.methods.dasd.low_rank",
     leccr="dasd_lab.methods.leccr.encoder",
     smalr="dasd_lab.methods.smalr.encoder",
     multilingual="dasd_lab.methods.baselines.multilingual",

@@ -83,11 +83,15 @@ class AdaptedEncoder(RetrievalMethod):
             FrozenVectors(config.vector_table) if config.vector_table else None,
         )
         self.adapters = nn.ModuleDict(
-            {
-                language: nn.ModuleList(DynamicAdapter(backbone.width, config.adapter) for _ in self.adapted)
-                for language in self.languages
-            }
+            {language: nn.ModuleList(self.new_adapter(i) for i in self.adapted) for language in self.languages}
         )
+
+    def new_adapter(
+        self,
+        i: int,  # index of a block
+    ) -> nn.Module:
+        "What a language learns about a block"
+        return DynamicAdapter(self.backbone.width, self.config.adapter)
 
 # %% ../../../nbs/04_methods/1_dasd/30_encoder.ipynb #8ce4404d
 @patch
