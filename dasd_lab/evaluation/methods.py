@@ -36,6 +36,7 @@ from ..training.recipes import VERSIONS
 # method → its preset, for a world such as photographs; those that a world has no preset of have no row
 TRAINED = dict(
     static_adapter="static_adapter.{}",
+    lora="lora.{}",
     dasd="dasd.{}",
     dasd_expression="dasd.{}_expression",
     leccr="leccr.{}",

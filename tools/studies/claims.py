@@ -1,147 +1,119 @@
 """DASD's tables on photographs: the learning rate of every row chosen on validation captions, then several seeds
 
-    python tools/studies/claims.py [--preset dasd.photographs_paper] [--languages zh de] [--seeds 0 1 2 3 4]
-        [--tables all] [--further]
+    python tools/studies/claims.py [--preset dasd.photographs_paper] [--languages zh de] [--seeds 0 1 2] [--rows 4 5]
 
-In the paper's regime (`dasd.photographs_paper`, frozen token vectors of multilingual E5): Tables 4 to 7 and 9 to 11,
-Figure 4 and controls that the paper lacks, each setting once (`--tables all`), in Chinese learnt from Google's
-translations and in German from those of Multi30K. With token vectors that are learnt along (`dasd.photographs`,
-`--tables 4 5 6` and so on): Chinese from the translations of Google and Baidu, and German.
-(`photographs_zh_table_forms.jsonl` has other forms of DASD; each line has its settings.)
+The rows of Tables 4 to 7 and 9 to 11 and Figure 4, and controls that the paper lacks, each setting once; with `--rows`
+those of these tables alone. Chinese is learnt from Google's translations and German from those of Multi30K.
 
-Every row is trained with the preset's steps with its learning rates times 0.5, 1, 2 and 4 (learnt along: without 4) and
-seed 0, evaluated on validation captions, and then with the best of them and every seed, evaluated on the test. With
-`--further` a row whose best rate is the lowest or highest of these is also trained with half or twice that rate. Rows
-with the same settings have one rate. The full method is also trained with the rate chosen for it and twice the steps,
-to see whether recall on validation captions still rises.
+Every row is trained with seed 0 and the preset's learning rates times 0.5, 1, 2 and 4, and with half the lowest or
+twice the highest as long as that is the best; then with the best and the other seeds. Every run is evaluated on
+validation captions, by which the rate is chosen, and on the test. Rows that read one trained method in several ways
+share its rate. `--longer` trains the full method with the rate chosen for it and 1/4, 1/2, 2 and 4 times the steps, to
+see where recall on validation captions stops rising.
 
 Every run is a line of a file in data/results/rates, and is not repeated: the same command goes on. Needs Flickr8k
 (DASD_LAB_FLICKR8K) and features of its pictures (`dasd-lab features`, in runs/flickr8k/features)."""
 
 import json
 from collections.abc import Sequence
-from functools import cache, partial
-from itertools import product
-from types import SimpleNamespace
+from dataclasses import replace
+from functools import cache
 
-import pandas as pd
 from common import RESULTS, ROOT, options
 
 from dasd_lab.backbone.opening import open_backbone
 from dasd_lab.base.presets import load_preset, vary
 from dasd_lab.commands.arguments import named_folder, open_corpus
+from dasd_lab.evaluation.claims import best_rates
 from dasd_lab.evaluation.studies import StudyData, run_study
-from dasd_lab.evaluation.tables import TABLES, TableRuns
+from dasd_lab.evaluation.tables import TABLES, TableRow, TableRuns
 from dasd_lab.runs.shipped import run_for
 
 RATES = RESULTS / "rates"
-FROZEN = "dasd.photographs_paper"
-GERMAN = "flickr8k:train=m30k_de,test=m30k_de"
-# language → corpus, by preset
-CORPORA = {
-    FROZEN: dict(zh="flickr8k:train=zh_mt_google,test=zh_translated", de=GERMAN),
-    "dasd.photographs": dict(zh="flickr8k:train=zh_mt_google+zh_mt_baidu,test=zh_translated", de=GERMAN),
-}
-FACTORS = {FROZEN: (0.5, 1.0, 2.0, 4.0), "dasd.photographs": (0.5, 1.0, 2.0)}  # of the preset's learning rates
-LONGER = 2  # times the steps
+CORPORA = dict(zh="flickr8k:train=zh_mt_google,test=zh_translated", de="flickr8k:train=m30k_de,test=m30k_de")
+FACTORS = (0.5, 1.0, 2.0, 4.0)  # of the preset's learning rates
+LENGTHS = (0.25, 0.5, 1.0, 2.0, 4.0)  # times the preset's steps
 
 
 @cache
-def data_for(corpus: str, split: str) -> StudyData:
-    "Photographs, their frozen tower and its features"
+def data_for(corpus: str) -> StudyData:
+    "Photographs, their frozen tower and its features; evaluated on validation captions"
     photographs = open_corpus(corpus)
     backbone = open_backbone(named_folder(run_for(photographs.name)))
-    return StudyData(photographs, backbone, split, ROOT / "runs/flickr8k/features", backbone.precision)
+    return StudyData(photographs, backbone, "validation", ROOT / "runs/flickr8k/features", backbone.precision)
 
 
 class Rates:
-    "The rows of a language's tables, and the learning rate of each"
+    "The rows of a language, and the learning rate of each"
 
-    def __init__(self, name: str, language: str, tables: Sequence[str] = ("all",)):
-        self.name = name
+    def __init__(self, name: str, language: str, rows: Sequence[str] = ()):
         self.language = language
         self.preset = load_preset(name)
-        self.data = partial(data_for, CORPORA[name][language])
-        blocks = SimpleNamespace(n_blocks=self.data("test").backbone.n_blocks)
-        self.rows = {key: {row.name: row for row in TABLES["dasd"][key].rows(self.preset, blocks)} for key in tables}
-        self.runs: tuple = ()  # of the last table, preset and split
-        self.tried: dict[str, tuple[str, str]] = {}  # settings → table and row that are trained to choose their rate
-        for key, name in ((key, name) for key, rows in self.rows.items() for name in rows):
-            self.tried.setdefault(self.settings(key, name), (key, name))
+        self.data = data_for(CORPORA[language])
+        self.out = RATES / f"{name.removeprefix('dasd.')}_{language}.jsonl"
+        every = TABLES["dasd"]["all"].rows(self.preset, self.data.backbone)
+        self.trained: dict[str, list[TableRow]] = {}  # row that a method is trained for → rows that read it
+        for row in every:
+            first = next((t for t in self.trained.values() if row.reading and t[0].changes == row.changes), None)
+            (self.trained.setdefault(row.name, []) if first is None else first).append(row)
+        if rows:
+            self.trained = {name: r for name, r in self.trained.items() if name.partition(":")[0] in rows}
+        self.runs: tuple = ()  # of the last preset: its text, on validation captions, on the test
 
-    def job(self, table: str, variant: str, seed: int, split: str, factor: float, longer: int = 1) -> dict:
-        "A run as the lines of the files name it: the preset has other learning rates, and more steps"
-        changes = {}
-        for i, stage in enumerate(self.preset["stages"]):
-            changes[f"stages.{i}.learning_rate"] = stage["learning_rate"] * factor
-            changes[f"stages.{i}.steps"] = stage["steps"] * longer
-        preset = json.dumps(vary(self.preset, changes), sort_keys=True)
-        return dict(table=table, variant=variant, seed=seed, split=split, preset=preset)
+    def measure(self, variant: str, preset: str, seed: int, **job) -> dict:
+        "Train a row, or take what was trained last, and evaluate it on both splits"
+        if self.runs[:1] != (preset,):
+            rows = [row for of_one in self.trained.values() for row in of_one]
+            runs = TableRuns(self.data, json.loads(preset), [self.language], rows)
+            self.runs = preset, runs
+        runs = self.runs[1]
+        found = {}
+        for split in ("validation", "test"):
+            runs.data = replace(self.data, split=split)
+            runs.data.training = self.data.training
+            found[split] = runs.measure(variant, seed)
+        return found["test"] | dict(validation=found["validation"]["mean_recall"])
 
-    def settings(self, table: str, name: str) -> str:
-        "What is trained to choose the rate of a row"
-        row = self.rows[table][name]
-        return json.dumps([vary(self.preset, row.changes), row.as_large], sort_keys=True)
+    def run(self, jobs: Sequence[tuple[str, int, float, float]]) -> list[dict]:
+        "Train and evaluate rows that the file lacks: trained row, seed, factor of the rates, factor of the steps"
+        lines = []
+        for trained, seed, factor, longer in jobs:
+            changes = {}
+            for i, stage in enumerate(self.preset["stages"]):
+                changes[f"stages.{i}.learning_rate"] = stage["learning_rate"] * factor
+                changes[f"stages.{i}.steps"] = round(stage["steps"] * longer)
+            about = dict(trained=trained, seed=seed, factor=factor, longer=longer)
+            about["preset"] = json.dumps(vary(self.preset, changes), sort_keys=True)
+            rows = self.trained[trained] if longer == 1 else self.trained[trained][:1]
+            lines += [dict(variant=row.name) | about for row in rows]
+        shared = dict(self.data.settings(), languages=[self.language])
+        del shared["split"]
+        said = "{variant}, seed {seed}, rates times {factor}, steps times {longer}: {validation:.4f}, {mean_recall:.4f}"
+        return run_study(lines, self.measure, self.out, shared, describe=said.format_map)
 
-    def measure(self, table: str, variant: str, seed: int, split: str, preset: str) -> dict:
-        "Train and evaluate a row"
-        data = self.data(split)
-        if self.runs[:3] != (table, preset, split):  # Table 10 evaluates one trained method without one adapter each
-            runs = TableRuns(data, json.loads(preset), [self.language], [*self.rows[table].values()])
-            self.runs = table, preset, split, runs
-        return self.runs[3].measure(variant, seed) | dict(corpus=data.settings()["corpus"])
-
-    def run(self, name: str, jobs: Sequence[dict]) -> list[dict]:
-        "Add the runs that a file lacks"
-        shared = dict(backbone=self.data("test").settings()["backbone"], languages=[self.language])
-        said = "Table {table}, {variant}, {split}, seed {seed}: {mean_recall:.4f}".format_map
-        out = RATES / f"{self.name.removeprefix('dasd.')}_{self.language}_{name}.jsonl"
-        return self.of_these_tables(run_study(jobs, self.measure, out, shared, describe=said))
-
-    def of_these_tables(self, lines: Sequence[dict]) -> list[dict]:
-        return [line for line in lines if line["table"] in self.rows]
-
-    def best(self, further: bool) -> dict[str, float]:
-        "Settings → factor with the highest recall on validation captions; rows with one rate share its runs"
-        factors = FACTORS[self.name]
-        jobs = [self.job(*row, 0, "validation", factor) for factor in factors for row in self.tried.values()]
-        best = self._highest(self.run("validation", jobs))
-        if further:
-            beyond = {min(factors): min(factors) / 2, max(factors): max(factors) * 2}
-            edge = {key: beyond[factor] for key, factor in best.items() if factor in beyond}
-            jobs = [self.job(*self.tried[key], 0, "validation", factor) for key, factor in edge.items()]
-            best = self._highest(self.run("validation", jobs))
-        return best
-
-    def _highest(self, lines: Sequence[dict]) -> dict[str, float]:
-        runs = pd.DataFrame(lines)
-        usual = self.preset["stages"][0]["learning_rate"]
-        runs["factor"] = [json.loads(preset)["stages"][0]["learning_rate"] / usual for preset in runs["preset"]]
-        runs["settings"] = [self.settings(*row) for row in zip(runs["table"], runs["variant"])]
-        highest = runs.sort_values("mean_recall", kind="stable").drop_duplicates("settings", keep="last")
-        return dict(zip(highest["settings"], highest["factor"]))
+    def best(self, row: str) -> float:
+        "The factor with the highest recall on validation captions, which is not at the edge of those that were tried"
+        trains = vary(self.preset, dict(self.trained[row][0].changes))["stages"]
+        factors = set(FACTORS) if trains else {1.0}
+        while True:
+            lines = self.run([(row, 0, factor, 1.0) for factor in sorted(factors)])
+            best = best_rates(lines)[row]
+            if not trains or min(factors) < best < max(factors):
+                return best
+            factors.add(best / 2 if best == min(factors) else best * 2)
 
 
-def main(preset: str, languages: Sequence[str], seeds: Sequence[int], tables: Sequence[str], further: bool) -> None:
+def main(preset: str, languages: Sequence[str], seeds: Sequence[int], rows: Sequence[str], longer: bool) -> None:
     "All runs that are missing"
     for language in languages:
-        rates = Rates(preset, language, tables)
-        best = rates.best(further)
-        for table, rows in rates.rows.items():
-            each = product(seeds, rows)
-            at_best = [rates.job(table, name, s, "test", best[rates.settings(table, name)]) for s, name in each]
-            rates.run(f"table_{table}", at_best)
-        first = next((table, name) for table, rows in rates.rows.items() for name in rows)  # the full method
-        longer = product((1, LONGER), seeds[:3])
-        full = best[rates.settings(*first)]
-        rates.run("longer", [rates.job(*first, s, "validation", full, times) for times, s in longer])
+        rates = Rates(preset, language, rows)
+        for row in rates.trained:
+            best = rates.best(row)
+            rates.run([(row, seed, best, 1.0) for seed in seeds])
+            if longer and row == next(iter(rates.trained)):
+                rates.run([(row, 0, best, times) for times in LENGTHS])
 
 
 if __name__ == "__main__":
-    main(
-        **vars(
-            options(
-                __doc__, preset=FROZEN, languages=["zh", "de"], seeds=[0, 1, 2, 3, 4], tables=["all"], further=False
-            )
-        )
-    )
+    defaults = dict(preset="dasd.photographs_paper", languages=["zh", "de"], seeds=[0, 1, 2], rows=[], longer=False)
+    main(**vars(options(__doc__, **defaults)))
