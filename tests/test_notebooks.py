@@ -8,6 +8,7 @@ import nbdev.test
 import pytest
 import torch
 from execnb.shell import CaptureShell
+from ipywidgets import Widget
 from nbdev.config import get_config
 from nbdev.doclinks import nbglob
 
@@ -39,6 +40,8 @@ def shells(monkeypatch):
         atexit.unregister(s.atexit_operations)
         s.history_manager.end_session()
         s.history_manager.close()
+        s.user_ns.clear()  # its models and galleries
+    Widget.close_all()
 
 
 def marked(path):
