@@ -15,7 +15,7 @@ import pytest
 from PIL import Image, TiffImagePlugin
 
 from dasd_lab.base.contracts import LabError
-from dasd_lab.corpora.visuals import DECODERS, opened_picture, read_picture
+from dasd_lab.corpora.visuals import DECODERS, read_picture
 from dasd_lab.search.gallery.reading import try_read_visual
 from dasd_lab.serve.uploads import uploaded_picture
 
