@@ -3,20 +3,26 @@
 Each test is of a kind; its members are generated, and more of them with SOAK."""
 
 import io
+import json
 import os
 import random
 import re
+import socket
 import struct
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
 
 import pytest
+from colours import Named
 from PIL import Image, TiffImagePlugin
+from served import draw, make
 
 from dasd_lab.base.contracts import LabError
 from dasd_lab.corpora.visuals import DECODERS, read_picture
 from dasd_lab.search.gallery.reading import try_read_visual
+from dasd_lab.search.on_disk.places import own_galleries
+from dasd_lab.search.on_disk.stored import StoredGallery
 from dasd_lab.serve.uploads import uploaded_picture
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -93,3 +99,47 @@ def test_only_decoders_of_photographs_are_used(tmp_path, monkeypatch):
     assert len(others) > 10 and not (tmp_path / "started").exists()
     opening = [p for p in ROOT.glob("dasd_lab/**/*.py") if "Image.open(" in p.read_text()]
     assert opening == [ROOT / "dasd_lab/corpora/visuals.py"]
+
+
+@pytest.fixture
+def gallery(tmp_path, monkeypatch):
+    "The folder of a gallery, in `galleries` of the working folder"
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path / "galleries/theirs", draw(tmp_path / "drawn", 3)).close()
+    return tmp_path / "galleries/theirs"
+
+
+def rewritten(folder, **changes):
+    "The record of a gallery with other values; None removes one"
+    record = folder / "gallery.json"
+    content = json.loads(record.read_text()) | changes
+    record.write_text(json.dumps({name: value for name, value in content.items() if value is not None}))
+
+
+@pytest.mark.parametrize("engine", ["MilvusEngine", "LanceEngine"])
+@pytest.mark.parametrize("uri", ["http://{}", "tcp://{}", "http://me:x@{}/y.db", "{tmp}/out/x.db", "../x.db", "out/x.db"])
+def test_a_record_alone_sends_no_token_and_creates_nothing(gallery, tmp_path, monkeypatch, engine, uri):
+    monkeypatch.setenv("MILVUS_TOKEN", "root:secret")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.2)
+        address = uri.format("127.0.0.1:%d" % server.getsockname()[1], tmp=tmp_path)
+        rewritten(gallery, engine=engine, uri=address, name="pictures")
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises(LabError, match="MILVUS_URI=") as refused:
+            StoredGallery(gallery, Named())
+        assert address in str(refused.value) and own_galleries() == []
+        with pytest.raises(TimeoutError):
+            server.accept()
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_gallery_without_its_index_is_not_opened_as_an_empty_one(gallery, tmp_path):
+    (gallery / "index").rename(tmp_path / "away")
+    with pytest.raises(LabError, match="Restore the folder"):
+        StoredGallery(gallery, Named())
+    assert not (gallery / "index").exists()
+    (tmp_path / "away").rename(gallery / "index")
+    rewritten(gallery, engine="MilvusEngine", uri=str(gallery / "lost.db"), name="pictures")
+    with pytest.raises(LabError, match="lost.db"):
+        StoredGallery(gallery, Named())
+    assert not list(gallery.glob("*.db*"))

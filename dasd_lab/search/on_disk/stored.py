@@ -35,7 +35,7 @@ from ..gallery.inputs import open_visual, picture_sources, thumbnail
 from ..gallery.reading import ReadVisual, read_in_batches
 from .engine import Engine, checked_rows
 from .filters import FACTS, Column, read_filter
-from .places import is_gallery, read_record
+from .places import check_address, is_gallery, read_record
 from .thumbnails import StoredThumbnails
 from ..queries import read_query
 
@@ -59,9 +59,11 @@ def record_of(
 
 def check_folder(
     folder: Path,  # of a gallery, which may be new
+    file: str = "gallery.json",  # another one that the gallery may already have, such as that of its engine
 ) -> None:
     "Refuse to create a gallery in a folder with other files, unless another process has just created it"
-    others = [p for p in folder.glob("*") if not p.name.startswith(("gallery.json", ".gallery.json"))]
+    own = ("gallery.json", ".gallery.json", file, f".{file}")
+    others = [p for p in folder.glob("*") if not p.name.startswith(own)]
     expect(
         not others or is_gallery(folder),
         f"{folder}, which contains other files",
@@ -75,7 +77,7 @@ def create_record(
     opening: Mapping[str, str],  # see `Engine`
 ) -> None:
     "Write the record of a new gallery, unless another process has just done so"
-    check_folder(folder)
+    check_folder(folder, Path(opening.get("uri", "gallery.json")).name)
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / "gallery.json.lock"):
         if not is_gallery(folder):
@@ -101,15 +103,16 @@ def new_engine(
     folder: Path,  # of the gallery
     uri: str = "",  # of a Milvus server, or a local file that ends in .db; empty: Lance, in the folder
     name: str = "",  # of the gallery on Milvus
+    create: bool = True,  # what is not there yet
 ) -> Engine:
     "The engine of a gallery; the token of a Milvus server comes from the environment"
     if not uri:
         from dasd_lab.search.on_disk.lance import LanceEngine
 
-        return LanceEngine(folder / "index")
+        return LanceEngine(folder / "index", create=create)
     from dasd_lab.search.on_disk.milvus import MilvusEngine
 
-    return MilvusEngine(uri, name, os.environ.get(TOKEN_VARIABLE, ""))
+    return MilvusEngine(uri, name, os.environ.get(TOKEN_VARIABLE, ""), create=create)
 
 # %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #92e6d527
 def embedding_name(
@@ -164,7 +167,7 @@ class StoredGallery:
             "the engine of the gallery",
             "Leave out engine=….",
         )
-        self.engine = engine or new_engine(self.folder, content.get("uri", ""), content.get("name", ""))
+        self.engine = engine or self._recorded_engine(content)
         if columns.keys() - content["columns"].keys():
             with changed_record(self.folder) as changed:
                 changed["columns"] |= columns
@@ -181,6 +184,14 @@ class StoredGallery:
         return f"StoredGallery of {len(self):,} images in {self.folder}, {about}"
 
 # %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #b2971dc2
+@patch
+def _recorded_engine(self: StoredGallery, content: Mapping) -> Engine:
+    "The engine that the record names; nothing is created unless the gallery is new"
+    uri = content.get("uri", "")
+    check_address(self.folder, uri)
+    return new_engine(self.folder, uri, content.get("name", ""), not content["ways"])
+
+
 @patch
 def _check_columns(self: StoredGallery, columns: Mapping[str, str]) -> None:
     "Refuse columns that cannot be facts, and those that the gallery has with another kind"
