@@ -18,7 +18,8 @@ from filelock import FileLock
 
 from ...base.foundation import expect, extra
 from ...base.presets import opening
-from .engine import MOST_IDS, Rows, Values, checked_rows, possible_ids
+from ..gallery.inputs import possible_ids
+from .engine import MOST_IDS, Rows, Values, checked_rows
 from .filters import FACTS, Column, Condition, as_expression
 
 with extra("gallery"):

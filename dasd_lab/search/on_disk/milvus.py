@@ -18,7 +18,8 @@ from fastcore.basics import chunked, patch
 
 from ...base.foundation import expect, extra
 from ...base.presets import opening
-from .engine import MOST_IDS, Rows, Values, checked_rows, possible_ids
+from ..gallery.inputs import possible_ids
+from .engine import MOST_IDS, Rows, Values, checked_rows
 from .filters import FACTS, Column, Condition, as_expression
 
 # %% ../../../nbs/08_search/2_on_disk/60_milvus.ipynb #4d5b58b0

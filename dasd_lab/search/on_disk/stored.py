@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ from torch.nn.functional import normalize
 from ...backbone.towers import fingerprint
 from ...base.contracts import RetrievalMethod, cosine_scores, evaluating
 from ...base.foundation import LabError, counted, expect, lab_command
-from ...base.storage import write_json
+from ...base.storage import writable_folder, write_json
 from ...corpora.descriptions import Captioner
 from ..gallery.in_memory import Hits, described, doubt_about, encoded, hits_of
 from ..gallery.inputs import open_visual, picture_sources, thumbnail
@@ -78,8 +79,7 @@ def create_record(
 ) -> None:
     "Write the record of a new gallery, unless another process has just done so"
     check_folder(folder, Path(opening.get("uri", "gallery.json")).name)
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / "gallery.json.lock"):
+    with FileLock(writable_folder(folder) / "gallery.json.lock"):
         if not is_gallery(folder):
             content = dict(kind="stored gallery", version=1, columns={}, ways={}) | opening
             write_json(content, folder / "gallery.json")
@@ -409,10 +409,11 @@ def add(
 def _check_added(self: StoredGallery, ids: Sequence[str], values: Mapping[str, Sequence], replace: bool) -> None:
     "Refuse ids that are there, and values that are not one per image or of an unknown column"
     for name, given in values.items():
-        if name != "descriptions":
-            self._column(name)
+        column = self._column("description" if name == "descriptions" else name)
         n = f"{len(given)} of {name!r} for {len(ids)} images"
         expect(len(given) == len(ids), n, "one value per image", "Check the lengths.")
+        for value in given:
+            column.checked(value)
     existing = [] if replace else self.engine.read(ids, [])["id"]
     twice = next((id for id, n in Counter([*ids, *existing]).items() if n > 1), None)
     expect(
@@ -526,9 +527,10 @@ def best(
     score: Score | None = None,  # None: cosine
 ) -> dict[str, float]:  # id → score, best first
     "The best images; with a `score`, the first `head` by the cosine are reranked"
-    expect(counted(k) <= DEEPEST, f"k={k:,}", f"1 to {DEEPEST:,}", "Use a filter or a narrower query.")
+    k = counted(k)
+    expect(k <= DEEPEST, f"k={k:,}", f"1 to {DEEPEST:,}", "Use a filter or a narrower query.")
     expect(
-        isinstance(skip, int) and not isinstance(skip, bool) and 0 <= skip <= DEEPEST - k,
+        isinstance(skip, Integral) and not isinstance(skip, bool) and 0 <= skip <= DEEPEST - k,
         f"skip={skip!r}",
         f"0 to {DEEPEST - k:,}",
         "0 shows the first results; to see others, use a filter or a narrower query.",
