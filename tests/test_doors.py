@@ -28,7 +28,6 @@ from served import draw, make
 from dasd_lab.base.contracts import MODE, Caption, LabError, evaluating
 from dasd_lab.base.foundation import counted
 from dasd_lab.base.storage import table_cell, table_text, whole_folder
-from dasd_lab.commands import cli
 from dasd_lab.corpora.captions import read_captions, write_captions
 from dasd_lab.corpora.visuals import DECODERS, read_picture
 from dasd_lab.evaluation.retrieval import rank
@@ -244,7 +243,6 @@ def test_names_with_control_characters_are_refused_before_anything_is_made(tmp_p
         StoredGallery(tmp_path / name / "gallery", Named())
     with pytest.raises(LabError, match="control characters"), whole_folder(tmp_path / name):
         pass
-    assert cli.main(["corpus", "import", str(tmp_path / "drawn"), "--name", name]) != 0
     assert [p.name for p in tmp_path.iterdir()] == ["drawn"]
 
 

@@ -360,7 +360,8 @@ def service_settings(
         "the names or addresses by which others reach this machine",
         "Add --name pictures.example.org; repeatable.",
     )
-    made = secrets.token_urlsafe(24) if name else ""  # other machines can reach the service
+    # other machines can reach the service, or other users of this one could change the gallery
+    made = secrets.token_urlsafe(24) if name or writable else ""
     return ServiceSettings(
         title=title,
         token="" if no_token else os.environ.get("DASD_LAB_TOKEN", "") or made,
@@ -416,10 +417,10 @@ def serve_gallery(
     name: list[Name] = (),
     # trusted proxy in front of the service, which sets X-Forwarded-For and X-Forwarded-Proto; repeatable
     proxy: list[str] = (),
-    # no access token, even with --name or --host: anybody who can connect sees the gallery, and with --writable
-    # can change it
+    # no access token, even with --name, --host or --writable: anybody who can connect sees the gallery, and with
+    # --writable can change it
     no_token: bool = False,
-    writable: bool = False,  # allow adding, changing and removing images
+    writable: bool = False,  # allow adding, changing and removing images; enables the token
     originals: Folder | None = None,  # show original files below this folder, and uploaded ones
     title: str = "Images",  # title of the page
     timeout: PositiveFloat = 60.0,  # seconds until a request is given up

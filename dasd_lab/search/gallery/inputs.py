@@ -163,7 +163,7 @@ def picture_sources(
         ids = getattr(sources, "ids", None) or _names_of(sources, gallery)
     ids = list(ids)
     wrong = [i for i in ids if not are_files and not possible_ids([i])]  # other names of files are listed as unreadable
-    expect(not wrong, f"the id {wrong[:1]}"[:200], f"text of 1 to {MOST_ID:,} characters", "Give other ids.")
+    expect(not wrong, f"the id {str(wrong[:1])[1:-1]}"[:200], f"text of 1 to {MOST_ID:,} characters", "Give other ids.")
     expect(
         len(ids) == len(sources),
         f"{len(ids)} ids for {len(sources)} images",

@@ -81,7 +81,7 @@ def checked_rows(
     wrong = [id for id in ids if not possible_ids([id])]
     expect(
         not wrong,
-        f"the id {wrong[:1]}"[:200],
+        f"the id {str(wrong[:1])[1:-1]}"[:200],
         f"text of 1 to {MOST_ID:,} characters that UTF-8 can encode",
         "Give other ids.",
     )

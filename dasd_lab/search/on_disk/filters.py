@@ -29,7 +29,7 @@ def _fits(text: str) -> bool:
 # kinds that filters can use → Python types, what is expected, and whether a value of these types fits
 FACTS: dict[str, tuple[Any, str, Callable[[Any], bool]]] = dict(
     text=(str, f"text of at most {MOST_TEXT:,} characters that UTF-8 can encode", _fits),
-    integer=(int, "an integer between -2^63 and 2^63, which are too large", lambda v: abs(v) < 2**63),
+    integer=(int, "a 64-bit integer above -2^63", lambda v: abs(v) < 2**63),
     number=((int, float), "a finite 64-bit number", lambda v: abs(v) <= sys.float_info.max),
     flag=(bool, "true or false", lambda v: True),
 )
