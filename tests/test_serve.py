@@ -381,7 +381,6 @@ BOMBS = {
     "bomb.jpg": large("JPEG", b"\x08\0\x10\0\x18", b"\x08\xff\xff\xff\xff"),
     "bomb.bmp": large("BMP", struct.pack("<II", 24, 16), struct.pack("<II", 60_000, 60_000)),
     "bomb.gif": b"GIF89a\xff\xff\xff\xff\x80\0\0\0\0\0\xff\xff\xff,\0\0\0\0\xff\xff\xff\xff\0\x02\x02D\x01\0;",
-    "picture.tiff": encoded(picture("red"), "TIFF"),
 }
 NO_PICTURES |= {name: (data, "image/png") for name, data in BOMBS.items()}
 

@@ -28,7 +28,7 @@ from ..base.foundation import LabError, expect
 from ..base.presets import json_line
 from ..base.storage import whole_file
 from ..corpora.languages import direction
-from ..corpora.visuals import PICTURE_SUFFIXES
+from ..corpora.visuals import DECODERS, PICTURE_SUFFIXES
 from ..search.on_disk.filters import read_filter
 from ..search.on_disk.stored import StoredGallery
 from .limits import ServiceSettings, protected
@@ -89,7 +89,7 @@ REFUSALS = {status: dict(model=Refusal, description=text) for status, text in _D
 NOT_FOUND = {404: dict(model=Refusal, description="No such image")}
 
 Id = Annotated[str, Query(min_length=1, max_length=2000, description="of the image")]
-Upload = Annotated[UploadFile, File(description="JPEG, PNG, WebP, GIF or BMP; stored only if it is added")]
+Upload = Annotated[UploadFile, File(description=f"{', '.join(DECODERS)}; stored only if it is added")]
 
 
 class SearchRequest(BaseModel):

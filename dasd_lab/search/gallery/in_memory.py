@@ -8,7 +8,6 @@ __all__ = ['SAMPLE', 'Hit', 'Hits', 'hits_of', 'shortened', 'unlike_images', 'do
 
 # %% ../../../nbs/08_search/1_gallery/20_in_memory.ipynb #afccd098
 import html
-import io
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,6 +27,7 @@ from ...base.contracts import Caption, RetrievalMethod, cosine_scores, evaluatin
 from ...base.foundation import counted, expect
 from ...corpora.descriptions import Captioner, describe_batch
 from ...corpora.languages import direction
+from ...corpora.visuals import read_picture
 from ...evaluation.retrieval import gallery_slices, slice_scores
 from ..doubt import Doubt, calibration_of
 from .inputs import Thumbnails, data_address, open_visual, picture_sources
@@ -147,7 +147,7 @@ def unlike_images(
         return False
     ids = list(islice(gallery.ids, 100 * SAMPLE))
     sample = [id for id in ids[:: max(1, len(ids) // SAMPLE)][:SAMPLE] if id in gallery.thumbnails]
-    return calibration.unlike_images([Image.open(io.BytesIO(gallery.thumbnails[id])) for id in sample])
+    return calibration.unlike_images([read_picture(gallery.thumbnails[id]) for id in sample])
 
 # %% ../../../nbs/08_search/1_gallery/20_in_memory.ipynb #3f578ddb
 def doubt_about(
