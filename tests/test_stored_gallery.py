@@ -297,7 +297,7 @@ def test_whatever_a_decoder_raises_is_listed_and_the_rest_is_taken(tmp_path, pai
     read = reading.read_picture
 
     def angry(source, *more):
-        if str(source.name).endswith("03.png"):
+        if str(source.fp.name).endswith("03.png"):
             raise RecursionError("too deep")
         return read(source, *more)
 

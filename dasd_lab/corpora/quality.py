@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['REASONS', 'FEWEST_PAIRS', 'FilterSpec', 'plain', 'copied', 'unspaced', 'repeated', 'foreign', 'log_ratio',
-           'usual_ratio', 'odd_length', 'shared', 'unchecked', 'judge_translations', 'drop_table', 'write_dropped']
+           'usual_ratio', 'odd_length', 'shared', 'unaccented', 'unchecked', 'judge_translations', 'drop_table',
+           'write_dropped']
 
 # %% ../../nbs/01_corpora/1_core/45_quality.ipynb #7f6d6a91
 import math
@@ -185,6 +186,19 @@ def shared(
         for target, sentences in sentences_of.items()
         if len(sentences) > most and not _similar(sentences)
     }
+
+# %% ../../nbs/01_corpora/1_core/45_quality.ipynb #d90f00c4
+# captions without an accent that are suspicious → languages
+_ACCENTED = {4: "az cs fo hu is lt lv pl ro sk tr vi", 30: "ca da de es et fi fr ga gl hr nb no pt sl sq sv"}
+
+
+def unaccented(
+    captions: Sequence[str],  # in one language
+    language: str,  # ISO 639
+) -> bool:
+    "Whether captions seem to have lost their accents"
+    fewest = next((n for n, codes in _ACCENTED.items() if language in codes.split()), None)
+    return fewest is not None and len(captions) >= fewest and all(text.isascii() for text in captions)
 
 # %% ../../nbs/01_corpora/1_core/45_quality.ipynb #9d00647c
 def unchecked(

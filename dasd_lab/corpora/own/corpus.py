@@ -19,20 +19,25 @@ import pandas as pd
 
 from ...base.foundation import Caption, LabError, expect
 from ...base.presets import opening
-from ...base.storage import seal, whole_folder, write_json
+from ...base.storage import seal, table_text, whole_folder, write_json
 from ..captions import recognise_language, write_captions
 from ..clips import CLIP_SUFFIXES
+from ..languages import known_code
 from ..locations import Location, files_in, places_in_folder
 from dasd_lab.corpora.own.formats import (
+    SPLITS,
     Content,
     is_table,
+    language_tag,
     read_aligned,
     read_dataset,
     read_shards,
     read_table,
+    words,
 )
-from .parallel import FAULT_COLUMNS, Fault, checked_side, known_code
+from .parallel import FAULT_COLUMNS, Fault, checked_side
 from ..published.files import CaptionRow
+from ..quality import unaccented
 from ..visuals import PICTURE_SUFFIXES
 
 # %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #80a95698
@@ -87,6 +92,11 @@ def _forms(name: str) -> tuple[str, str]:
     return plain, _SUFFIX.sub("", plain)
 
 
+def _loose(name: str) -> str:
+    "A name in lower case, without leading zeros and without the .0 that a table adds to numbers"
+    return re.sub(r"(?<!\d)0+(?=\d)", "", _forms(name)[1].casefold().removesuffix(".0"))
+
+
 def _tails(path: str) -> list[str]:
     "The path without its first folder, its first two, …"
     parts = path.split("/")
@@ -106,11 +116,15 @@ class Finder:
         self.places = {self.id_of[path]: place for path, place in places.items()}
         self.whole = defaultdict(set)  # full path, with and without suffix → paths
         self.tails = defaultdict(set)  # the same without outer folders → paths
+        self.loose = defaultdict(set)  # see `_loose` → paths
+        self.loosely: dict[str, str] = {}  # name → the path that was found so
         for path in places:
             for form in _forms(path):
                 self.whole[form].add(path)
                 for tail in _tails(form):
                     self.tails[tail].add(path)
+            for form in {path, path.rpartition("/")[2]}:
+                self.loose[_loose(form)].add(path)
 
     def matches(self, name: str) -> set[str]:
         "Paths that a name may mean: as a full path, as the end of a path, or with its own outer folders removed"
@@ -122,6 +136,10 @@ class Finder:
     def __call__(self, name: str) -> str | Fault:  # id of the image, or a fault on line 0
         "The one image that a name means"
         paths = sorted(self.matches(name))
+        similar = () if paths else self.loose.get(_loose(name), ())
+        if len(similar) == 1:
+            paths = [*similar]
+            self.loosely[name] = paths[0]
         if len(paths) == 1:
             return self.id_of[paths[0]]
         if paths:
@@ -201,7 +219,7 @@ def resolve_captions(
 
 # %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #3f7237e0
 def _note_images(u: Understanding, find: Finder | None) -> None:
-    "Note images that two splits share, and images without captions"
+    "Note images that two splits share, images without captions or by similar names, and lost accents"
     for a in u.places:
         for b in [b for b in u.places if b > a]:
             shared = u.places[a].keys() & u.places[b].keys()
@@ -210,6 +228,14 @@ def _note_images(u: Understanding, find: Finder | None) -> None:
     n_unused = len(find.places) - len({v for places in u.places.values() for v in places}) if find else 0
     if n_unused:
         u.notes.append(f"{n_unused:,} images without a caption are left out")
+    if find and find.loosely:
+        name, path = next(iter(find.loosely.items()))
+        what = f"names differ from those of files in case, leading zeros or .0, such as {name!r} for {path}"
+        u.notes.append(f"{len(find.loosely):,} {what}")
+    for language in u.languages:
+        captions = [c.text for of_split in u.captions.values() for c in of_split if c.language == language]
+        if unaccented(captions, language):
+            u.notes.append(f"no letter with an accent in {len(captions):,} captions in {language!r}: were they lost?")
 
 # %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #1e60f19f
 def _files(source: Path) -> dict[str, Path]:
@@ -221,16 +247,37 @@ def _files(source: Path) -> dict[str, Path]:
     return files
 
 
+_TEXTS = ".txt", ".txt.gz", ".token"
+
+
 def _ending(files: Mapping[str, Path], *suffixes: str) -> dict[str, Path]:
     return {name: path for name, path in files.items() if name.lower().endswith(suffixes)}
 
+# %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #e46fdfbc
+def _named_by_language(files: Mapping[str, Path]) -> dict[str, Path]:
+    "Files such as train.en and train.de.gz: of two languages, or named by a split"
+    found = defaultdict(dict)
+    for name, path in files.items():
+        stem, _, suffix = name.removesuffix(".gz").rpartition(".")
+        if stem and language_tag(suffix):
+            found[stem][name] = path
+    return {
+        n: p for stem, named in found.items() if len(named) > 1 or {*words(stem)} & {*SPLITS} for n, p in named.items()
+    }
+
 # %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #9a73a6ee
-def _read_tables(tables: Mapping[str, Path], columns: Mapping[str, str], origin: str, strict: bool = True) -> Content:
+def _read_tables(
+    tables: Mapping[str, Path],
+    columns: Mapping[str, str],
+    origin: str,
+    language: str | None = None,
+    strict: bool = True,
+) -> Content:
     "Captions of tables; those without captions, such as the counts of a download, are left out unless `strict`"
     content = Content()
     for name, path in tables.items():
         try:
-            content.add(read_table(path, columns, origin, name))
+            content.add(read_table(path, columns, origin, name, language))
         except LabError:
             if strict:
                 raise
@@ -238,16 +285,17 @@ def _read_tables(tables: Mapping[str, Path], columns: Mapping[str, str], origin:
 
 # %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #079e9190
 def _read_source(
-    source: Path, files: Mapping[str, Path], columns: Mapping[str, str], origin: str
+    source: Path, files: Mapping[str, Path], columns: Mapping[str, str], origin: str, language: str | None
 ) -> tuple[str, Content]:  # the form, in words
     "Read the files in the first format that is present: shards, datasets, tables, aligned lines"
-    shards, datasets, texts = (_ending(files, *s) for s in ((".tar",), (".parquet", ".arrow"), (".txt", ".txt.gz")))
+    shards, datasets, texts = (_ending(files, *s) for s in ((".tar",), (".parquet", ".arrow"), _TEXTS))
+    texts |= _named_by_language(files)
     tables = _ending(files, ".csv", ".tsv", ".jsonl", ".json")
     if len(files) > 1 or not tables:
         tables |= {name: path for name, path in texts.items() if is_table(path)}
     if shards:
         content = read_shards(shards, columns, origin)
-        beside = _read_tables(tables, columns, origin, strict=False)
+        beside = _read_tables(tables, columns, origin, language, strict=False)
         form = f"tar shards: {len(shards)}"
         if not beside.captions:
             return form, content
@@ -257,14 +305,14 @@ def _read_source(
     if datasets:
         return "a folder of datasets", read_dataset(datasets, columns, origin)
     if tables:
-        return f"tables of captions: {len(tables)}", _read_tables(tables, columns, origin)
+        return f"tables of captions: {len(tables)}", _read_tables(tables, columns, origin, language)
     expect(
         texts,
         f"{source} with {', '.join(list(files)[:4])}",
         "tables (.csv, .tsv, .jsonl, .json), aligned lines (.txt), tar shards, or a folder of datasets",
         "See the documentation page on adding a corpus.",
     )
-    return f"line-aligned files: {len(texts)}", read_aligned(texts, origin)
+    return f"line-aligned files: {len(texts)}", read_aligned(texts, origin, language)
 
 # %% ../../../nbs/01_corpora/4_own/40_corpus.ipynb #71f977d8
 def understand(
@@ -277,11 +325,11 @@ def understand(
     "Inspect a source; nothing is written"
     source = Path(source).expanduser()
     files = _files(source)
-    form, content = _read_source(source, files, columns, origin)
+    form, content = _read_source(source, files, columns, origin, known_code(language or ""))
     roles = {name: role or "not used" for name, role in content.roles.items()}
     u = Understanding(source, form, roles, faults=content.faults)
     of_datasets = ("dataset_info.json", "dataset_dict.json", "state.json")
-    readable = _ending(files, ".csv", ".tsv", ".jsonl", ".json", ".txt", ".txt.gz", ".tar", ".parquet")
+    readable = _ending(files, ".csv", ".tsv", ".jsonl", ".json", ".tar", ".parquet", *_TEXTS)
     unused = [name for name in readable if name not in content.used and Path(name).name not in of_datasets]
     if unused:
         u.notes.append(f"not used: {', '.join(unused[:5])}{' …' if len(unused) > 5 else ''}")
@@ -323,7 +371,8 @@ def import_corpus(
         for split, captions in u.captions.items():
             write_captions(captions, fresh / f"{split}.jsonl")
             _write_places(u.places[split], split, fresh)
-        u.fault_table().to_csv(fresh / "left_out.tsv", sep="\t", index=False)
+        faults = u.fault_table()
+        (fresh / "left_out.tsv").write_text(table_text(faults.to_dict("records"), faults.columns, "\t"), "utf-8")
         seal(fresh, kind="imported corpus", **about, languages=u.languages, splits=list(u.captions))
         # translations and descriptions of an earlier import are kept; they are checked when they are read
         for kept in [folder / name for name in ("mt", "descriptions") if (folder / name).is_dir()]:

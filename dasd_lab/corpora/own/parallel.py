@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FAULTS', 'NEXT_STEPS', 'FAULT_COLUMNS', 'LONGEST', 'Pair', 'Fault', 'decode', 'Record', 'delimiter', 'records',
-           'language_names', 'known_code', 'header', 'checked_side', 'checked_pair', 'ParallelCaptions', 'with_columns',
+           'language_names', 'header', 'leftovers', 'checked_side', 'checked_pair', 'ParallelCaptions', 'with_columns',
            'read_parallel', 'parts', 'write_pairs', 'picture_places', 'captions_in', 'example_pairs']
 
 # %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #c4906b4f
@@ -16,20 +16,21 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from charset_normalizer import from_bytes
+from ftfy import fix_encoding
 
 from ...base.foundation import Caption, LabError, expect
 from ...base.presets import json_line
 from ...base.storage import whole_file
 from ..captions import clean_text, is_visible, recognisable
 from ..catalog import Corpus
-from ..languages import language_code
-from ..quality import foreign, odd_length, usual_ratio
+from ..languages import known_code, language_code
+from ..quality import foreign, odd_length, plain, shared, unaccented, unspaced, usual_ratio
 
 # %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #554b4d7a
 @dataclass(frozen=True)
@@ -54,6 +55,8 @@ FAULTS = dict(
     length="unusual length",
     header="header",
     picture="image",
+    markup="of another format",
+    shared="one translation for many sentences",
 )
 
 
@@ -69,6 +72,8 @@ NEXT_STEPS = dict(
     length="Check whether both sides have the same meaning.",
     header="Add a first line that names the languages, such as en and it, if that is wrong.",
     picture="Add the image, write its path below the image folder, or delete the line.",
+    markup="Export the text alone, or remove what is not part of it.",
+    shared="Check whether lines have been shifted or filled in.",
 )
 
 # %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #2e444b10
@@ -101,10 +106,33 @@ _MARKS = {
     codecs.BOM_UTF16_BE: "utf-16",
 }
 _LINE_END = re.compile("\r\n|\n|\r")
+# code pages, the most usual first → their languages
+_CODE_PAGES = {
+    "cp1250 mac_latin2": "cs sk pl hu sl hr bs ro sq",
+    "cp1251 koi8_r cp866 iso8859_5": "ru uk be bg sr mk kk ky mn tg tt",
+    "cp1253": "el",
+    "cp1254": "tr az",
+    "cp1255": "he yi",
+    "cp1256": "ar fa ur ps ug",
+    "cp1257 iso8859_13": "et lv lt",
+    "cp1258": "vi",
+    "cp874": "th",
+    "gb18030 big5": "zh yue",
+    "cp932 euc_jp": "ja",
+    "cp949": "ko",
+}
 
 
+def _code_page(data: bytes, language: str) -> str:
+    "The code page of text that is not UTF-8"
+    pages = next((pages.split() for pages, codes in _CODE_PAGES.items() if language in codes.split()), ["cp1252"])
+    found = from_bytes(data, cp_isolation=pages).best() if len(pages) > 1 else None
+    return found.encoding if found else pages[0]
+
+# %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #e443df0c
 def decode(
     data: bytes | str,  # as pasted or uploaded
+    language: str = "",  # ISO 639; '': not known
 ) -> tuple[list[str], list[Fault]]:
     "Lines of text, and faults of their encoding"
     if isinstance(data, str):
@@ -113,14 +141,19 @@ def decode(
     if encoding:
         fault = Fault(0, "encoding", f"{encoding.upper()}, not UTF-8", True)
         return _LINE_END.split(data.decode(encoding, "replace").removeprefix("\ufeff")), [fault]
-    lines, faults = [], []
+    lines: dict[int, str] = {}
+    others: dict[int, bytes] = {}
     for i, raw in enumerate(re.split(rb"\r\n|\n|\r", data.removeprefix(codecs.BOM_UTF8)), 1):
         try:
-            lines.append(raw.decode("utf-8"))
+            lines[i] = raw.decode("utf-8")
         except UnicodeDecodeError:
-            lines.append(raw.decode("cp1252", "replace"))
-            faults.append(Fault(i, "encoding", "not UTF-8; read as Windows-1252", True))
-    return lines, faults
+            others[i] = raw
+    page = _code_page(b"\n".join(others.values()), language) if others else ""
+    lines |= {i: raw.decode(page, "replace") for i, raw in others.items()}
+    shown = page.replace("cp125", "Windows-125")
+    return [lines[i] for i in sorted(lines)], [
+        Fault(i, "encoding", f"not UTF-8; read as {shown}", True) for i in others
+    ]
 
 # %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #5de4fbf2
 class Record(NamedTuple):
@@ -147,18 +180,24 @@ def _width(line: str, mark: str) -> int:
         return 0
 
 # %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #1f6f07c2
+_SEPARATOR = re.compile(r'"?sep=(\\t|.)"?', re.IGNORECASE)  # a first line that Excel writes and reads
+
+
 def delimiter(
     lines: Sequence[str],  # of the file
     name: str = "",  # of the file; its suffix takes precedence
-) -> str:  # tab, comma, semicolon, or '{' for JSONL
+) -> str:  # tab, comma, semicolon, |, or '{' for JSONL
     "What separates the fields: what splits most lines as the first one, and that into most fields"
     suffix = Path(name).suffix.lower()
     if suffix in (".jsonl", ".tsv"):
         return "{" if suffix == ".jsonl" else "\t"
     sample = [line for line in lines if line.strip()][:50]
+    named = _SEPARATOR.fullmatch(sample[0]) if sample else None
+    if named:
+        return named[1].replace("\\t", "\t")
     if sum(line.lstrip()[0] in "{[" for line in sample) > len(sample) / 2:
         return "{"
-    widths = {mark: [_width(line, mark) for line in sample] for mark in "\t;,"}
+    widths = {mark: [_width(line, mark) for line in sample] for mark in "\t;,|"}
     return max(widths, key=lambda mark: sum(width == widths[mark][0] > 1 for width in widths[mark]))
 
 # %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #a57fc99d
@@ -172,15 +211,25 @@ def _json_record(line: str, i: int) -> Record | Fault:
         return Record(i, row)
     return Fault(i, "json", f"{line[:30]!r} is not a JSON object")
 
-# %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #dce9e9ae
-def _table_record(lines: Sequence[str], mark: str, i: int) -> tuple[Record | Fault, int]:
-    "The record that the first line begins, and its number of lines, at most six"
-    for n in range(1, 7 if mark != "\t" else 2):
-        try:
-            return Record(i, _fields("\n".join(lines[:n]), mark)), n
-        except csv.Error:
-            continue
-    return Fault(i, "quotes", "an unclosed quotation mark"), 1
+# %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #a57fc99e
+_MOST_LINES = 100  # of a record
+
+
+def _table_record(lines: Sequence[str], mark: str, i: int, width: int) -> tuple[Record | Fault, int]:
+    "The record that begins on line i, from 0, and its number of lines"
+    some = (lines[k] + "\n" for k in range(i, min(len(lines), i + _MOST_LINES)))
+    rows = csv.reader(some, delimiter=mark, strict=True, skipinitialspace=mark != "\t")
+    cells = _fields(lines[i], mark) if mark == "\t" else None
+    opened = cells is None or any(cell.startswith('"') and cell.count('"') % 2 for cell in cells)
+    try:
+        found = next(rows, []) if opened else None
+    except csv.Error:
+        found = None
+    if cells is not None and (not found or len(found) != width or any("\t" in cell for cell in found)):
+        return Record(i + 1, cells), 1
+    if found is None:
+        return Fault(i + 1, "quotes", "an unclosed quotation mark"), 1
+    return Record(i + 1, found), rows.line_num
 
 # %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #56168703
 def records(
@@ -189,12 +238,14 @@ def records(
 ) -> Iterator[Record | Fault]:
     "Records of a file, and faults of lines that are none; blank lines are ignored"
     i = 0
+    width = 0
     while i < len(lines):
         n = 1
         if lines[i].strip() and mark == "{":
             yield _json_record(lines[i], i + 1)
-        elif lines[i].strip():
-            found, n = _table_record(lines[i : i + 6], mark, i + 1)
+        elif lines[i].strip() and (i or not _SEPARATOR.fullmatch(lines[i])):
+            found, n = _table_record(lines, mark, i, width)
+            width = width or (len(found.cells) if isinstance(found, Record) else 0)
             yield found
         i += n
 
@@ -210,15 +261,6 @@ def language_names() -> list[str]:
     "English names, in lower case, of the languages that can be recognised"
     return [language.name.lower() for language in recognisable().values()]
 
-# %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #d252ef6c
-@cache  # called for every line of a JSONL file
-def known_code(word: str) -> str:
-    "Code of a language by its code or name; '': none"
-    try:
-        return language_code(word)
-    except LabError:
-        return ""
-
 # %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #a213ff8c
 def header(
     cells: Iterable[str],  # first record's fields, or names of a JSON object
@@ -231,22 +273,30 @@ def header(
         words = re.findall(r"[^\W\d_]+", str(cell).lower())
         if len(words) < 4:
             codes = set(map(known_code, words))
-            meant = [role for role, known in _ROLE_WORDS.items() if known & set(words)]
-            meant += [role for role, code in dict(source=source, target=language).items() if code in codes]
+            codes.add(known_code(str(cell).strip()))  # a name of several words, such as Brazilian Portuguese
+            meant = [role for role, code in dict(source=source, target=language).items() if code in codes]
+            meant += [role for role, known in _ROLE_WORDS.items() if known & set(words)]
             places |= {role: i for role in meant[:1] if role not in places}
     return places if {"source", "target"} <= set(places) else None
 
 # %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #7dfb2898
-_MOJIBAKE = re.compile("[ÃÂ][\x80-\u02ff‚-›€™]|â€")
 LONGEST = 1000  # characters of one caption
+_LEFTOVERS = {  # what other formats leave behind → how to find it
+    "tags": re.compile(r"</?[A-Za-z][^<>]*>|\[/?[bi]\]"),
+    "entities": re.compile(r"&(#\d+|#x[0-9a-fA-F]+|[A-Za-z]{2,8});"),
+    "escapes": re.compile(r"\\[nrt\"'/]|\\[ux][0-9a-fA-F]{2}|(%[0-9A-F]{2}){2}"),
+    "marks of subwords": re.compile(r"@@( |$)|[▁Ġ]|(^| )##\w"),
+    "part-of-speech tags": re.compile(r"(\w[_/|][A-Z]{1,5}\$?(\W.*|$)){2}"),
+    "letters apart": re.compile(r"(?<!\S)([^\W\d_] ){4}[^\W\d_](?!\S)"),
+}
 
 
-def _repaired(text: str) -> str:
-    "Text without the trace of UTF-8 that was decoded as Windows-1252"
-    try:
-        return text.encode("cp1252").decode("utf-8") if _MOJIBAKE.search(text) else text
-    except UnicodeError:
-        return text
+def leftovers(
+    text: str,  # a caption
+) -> list[str]:  # keys of `_LEFTOVERS`
+    "What other formats left behind in a caption"
+    spaced = unspaced(text)  # letters apart are usual in such a script, if tokens are
+    return [name for name, form in _LEFTOVERS.items() if form.search(text) and not (spaced and name == "letters apart")]
 
 # %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #53a44835
 def checked_side(
@@ -255,7 +305,7 @@ def checked_side(
     line: int,  # of the file
 ) -> tuple[str, list[Fault]]:  # clean text; '' if it cannot be used
     "Clean and check one side of a pair"
-    repaired = _repaired(text)
+    repaired = fix_encoding(text)
     clean = clean_text(repaired) if is_visible(repaired) else ""
     for unusable, kind, what in (
         (not clean, "empty", f"{side} is empty"),
@@ -267,6 +317,7 @@ def checked_side(
     faults = []
     if repaired != text:
         faults.append(Fault(line, "encoding", f"{side} was decoded with a wrong encoding; repaired", True))
+    faults += [Fault(line, "markup", f"{side} contains {found}", True) for found in leftovers(clean)]
     return clean, faults
 
 # %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #01c17c75
@@ -304,6 +355,19 @@ def _other_languages(pairs: list[Pair], language: str) -> Iterator[Fault]:
         yield Fault(pair.line, "language", f"does not seem to be {language!r}: {seen}", True)
 
 # %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #00c10e85
+def _compared(pairs: list[Pair], language: str) -> Iterator[Fault]:
+    "What shows in comparison with other lines: unusual lengths, one translation for many sentences, missing accents"
+    texts = [(pair.source, pair.target) for pair in pairs]
+    usual = usual_ratio(texts)
+    of_many = shared(texts)
+    for pair in pairs:
+        length, same = odd_length(pair.source, pair.target, usual, 3), of_many.get(plain(pair.target))
+        found = dict(length=length, shared=same and f"{pair.target[:40]!r} {same}")
+        yield from (Fault(pair.line, kind, what, True) for kind, what in found.items() if what)
+    if unaccented([pair.target for pair in pairs], language):
+        yield Fault(0, "encoding", f"no letter with an accent in {len(pairs)} lines in {language!r}", True)
+
+
 @dataclass
 class ParallelCaptions:
     "Pairs of a file that can be trained on, and its faults"
@@ -391,7 +455,7 @@ def read_parallel(
     if isinstance(data, Path):
         expect(data.is_file(), f"no file {data}", "a file of parallel captions", "Check the path.")
         name, data = name or data.name, data.read_bytes()
-    lines, faults = decode(data)
+    lines, faults = decode(data, language)
     mark = delimiter(lines, name)
     found = list(records(lines, mark))
     faults += [f for f in found if isinstance(f, Fault)]
@@ -407,10 +471,7 @@ def read_parallel(
                 pairs.append(pair)
             else:
                 faults.append(Fault(line, "duplicate", f"the same as line {first}"))
-    usual = usual_ratio([(pair.source, pair.target) for pair in pairs])
-    for pair in pairs:
-        what = odd_length(pair.source, pair.target, usual, 3)
-        faults += [Fault(pair.line, "length", what, True)] if what else []
+    faults += _compared(pairs, language)
     faults += _other_languages(pairs, language) if recognise and pairs else []
     n_lines = sum(bool(text.strip()) for text in lines)
     form = {"{": "JSONL", "\t": "TSV"}.get(mark, "CSV")

@@ -7,7 +7,6 @@ __all__ = ['STYLE', 'DEFAULT_TITLE', 'DEFAULT_LEAD', 'SheetRow', 'sheet_row', 's
 
 # %% ../../../nbs/08_search/1_gallery/30_contact_sheet.ipynb #b6f33232
 import html
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from PIL import Image, ImageOps
 from ...base.foundation import expect
 from ...base.storage import whole_file
 from ...corpora.languages import direction, english_name, native_name
+from ...corpora.visuals import read_picture
 from .in_memory import Gallery, Hit, Hits, shortened
 from .inputs import data_address
 
@@ -182,7 +182,7 @@ def picture_grid(
     grid = Image.new("RGB", (n * (tile + gap) + gap, len(rows) * (tile + gap) + gap), "white")
     for y, row in enumerate(rows):
         for x, hit in enumerate(row.shown):
-            picture = Image.open(io.BytesIO(row.hits.thumbnails[hit.id])).convert("RGB")
+            picture = read_picture(row.hits.thumbnails[hit.id])
             square = ImageOps.pad(picture, (tile, tile), color="white")
             grid.paste(square, (gap + x * (tile + gap), gap + y * (tile + gap)))
     return grid

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -24,7 +24,7 @@ from ...backbone.towers import one_ahead
 from ...base.contracts import LabError
 from ...base.foundation import expect, progress_bar
 from ...base.presets import opening
-from ...corpora.visuals import Visual, read_picture
+from ...corpora.visuals import Visual, opened_picture, read_picture
 from .inputs import escaped, is_clip, is_text, open_picture, open_visual, thumbnail
 
 # %% ../../../nbs/08_search/1_gallery/15_reading.ipynb #df0d1728
@@ -50,15 +50,14 @@ def _read_file(source: str | Path) -> tuple[Image.Image | Visual, dict]:
         file.seek(0)
         if is_clip(source):
             return open_visual(source), facts
-        visual = read_picture(file, LONGEST_SIDE)
-        return visual, facts | _upright_size(file, visual)
+        opened = opened_picture(file, path)
+        size = opened.size  # decoding a fraction of a JPEG changes it
+        visual = read_picture(opened, LONGEST_SIDE)
+        return visual, facts | _upright_size(*size, visual)
 
 # %% ../../../nbs/08_search/1_gallery/15_reading.ipynb #ee1250bb
-def _upright_size(file: BinaryIO, read: Image.Image) -> dict[str, int]:
+def _upright_size(width: int, height: int, read: Image.Image) -> dict[str, int]:
     "Width and height of the image in a file, upright as it was read; it may have been scaled down"
-    file.seek(0)
-    with warnings.catch_warnings(action="ignore"):
-        width, height = Image.open(file).size
     turned = (width > height) != (read.width > read.height)
     return dict(width=height, height=width) if turned else dict(width=width, height=height)
 

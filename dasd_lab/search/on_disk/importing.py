@@ -18,9 +18,9 @@ from ...base.foundation import MissingPackage, expect
 from ...base.presets import read_json
 from ...base.storage import write_json
 from ...corpora.descriptions import Captioner
-from ..gallery.inputs import escaped, is_text, picture_files
+from ..gallery.inputs import MOST_ID, escaped, is_text, picture_files, possible_ids
 from ..gallery.reading import ReadAhead, readable
-from .engine import MOST_ID, Rows, possible_ids
+from .engine import Rows
 from .filters import read_filter
 from .stored import StoredGallery
 
