@@ -10,6 +10,7 @@ __all__ = ['PRESET_FOLDER', 'KEYS', 'checked', 'settings', 'opening', 'json_line
 import dataclasses
 import functools
 import json
+import os
 import re
 import types
 import typing
@@ -102,7 +103,9 @@ def opening(
     expected: str,  # what it should be
     next_step: str = "Restore it, or make it again.",  # what to do if it is not
 ) -> Iterator[None]:
-    "Whatever a library says of a broken file or of impossible settings, as a `LabError`"
+    "Whatever a library says of a broken file or of impossible settings, as a `LabError`; devices are not read"
+    is_other = isinstance(place, (str, Path)) and os.path.exists(place) and not os.path.isfile(place)
+    expect(not is_other or os.path.isdir(place), f"{place}, which is a device or a pipe", expected, next_step)
     try:
         yield
     except LabError:
@@ -132,11 +135,14 @@ def read_json(
     next_step: str = "Restore the file, or make it again.",
     *,
     optional: bool = False,  # an empty object if there is no file
+    most_bytes: int = 2**26,  # larger files are refused
 ) -> Any:  # see `checked`
     "Read a JSON file and compare its content with a type"
     if optional and not Path(path).exists():
         return {}
     with opening(path, expected, next_step):
+        size = Path(path).stat().st_size
+        expect(size <= most_bytes, f"{path} of {size:,} bytes", f"at most {most_bytes:,}", next_step)
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     try:
         return checked(kind, content, str(path))
