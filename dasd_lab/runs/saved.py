@@ -105,8 +105,10 @@ def method_in(
     elif "tokenizer.json" in m["files"]:
         tokenizer_type = getattr(method_type, "tokenizer_class", CaptionTokenizer)
         tokenizer = tokenizer_type.load(Path(folder) / "tokenizer.json")
-    with fitting(Path(folder) / "model.safetensors"):
-        method = method_type(settings(method_type.config_class, m["config"]), backbone, tokenizer)
+    config = settings(method_type.config_class, m["config"])
+    with torch.device("meta"), fitting(Path(folder) / "model.safetensors"):
+        method_type(config, backbone, tokenizer)
+    method = method_type(config, backbone, tokenizer)
     if text is not None:
         method.read_captions_as(text)
         weights |= {k: v for k, v in own_state(method).items() if k.startswith(method.caption_weights)}
