@@ -2,21 +2,40 @@
 
 Each test is of a kind; its members are generated, and more of them with SOAK."""
 
+import csv
 import io
+import json
 import os
 import random
 import re
+import socket
 import struct
-from contextlib import suppress
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from colours import Named
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image, TiffImagePlugin
+from served import draw, make
 
-from dasd_lab.base.contracts import LabError
+from dasd_lab.base.contracts import MODE, Caption, LabError, evaluating
+from dasd_lab.base.foundation import counted
+from dasd_lab.base.storage import table_cell, table_text, whole_folder
+from dasd_lab.corpora.captions import read_captions, write_captions
 from dasd_lab.corpora.visuals import DECODERS, read_picture
+from dasd_lab.evaluation.retrieval import rank
+from dasd_lab.search.gallery.in_memory import Gallery
+from dasd_lab.search.gallery.inputs import MOST_TEXT
 from dasd_lab.search.gallery.reading import try_read_visual
+from dasd_lab.search.on_disk.places import own_galleries
+from dasd_lab.search.on_disk.stored import StoredGallery
 from dasd_lab.serve.uploads import uploaded_picture
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -93,3 +112,156 @@ def test_only_decoders_of_photographs_are_used(tmp_path, monkeypatch):
     assert len(others) > 10 and not (tmp_path / "started").exists()
     opening = [p for p in ROOT.glob("dasd_lab/**/*.py") if "Image.open(" in p.read_text()]
     assert opening == [ROOT / "dasd_lab/corpora/visuals.py"]
+
+
+@pytest.fixture
+def gallery(tmp_path, monkeypatch):
+    "The folder of a gallery, in `galleries` of the working folder"
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path / "galleries/theirs", draw(tmp_path / "drawn", 3)).close()
+    return tmp_path / "galleries/theirs"
+
+
+def rewritten(folder, **changes):
+    "The record of a gallery with other values; None removes one"
+    record = folder / "gallery.json"
+    content = json.loads(record.read_text()) | changes
+    record.write_text(json.dumps({name: value for name, value in content.items() if value is not None}))
+
+
+@pytest.mark.parametrize("engine", ["MilvusEngine", "LanceEngine"])
+@pytest.mark.parametrize(
+    "uri", ["http://{}", "tcp://{}", "http://me:x@{}/y.db", "{tmp}/out/x.db", "../x.db", "out/x.db"]
+)
+def test_a_record_alone_sends_no_token_and_creates_nothing(gallery, tmp_path, monkeypatch, engine, uri):
+    monkeypatch.setenv("MILVUS_TOKEN", "root:secret")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.2)
+        address = uri.format(f"127.0.0.1:{server.getsockname()[1]}", tmp=tmp_path)
+        rewritten(gallery, engine=engine, uri=address, name="pictures")
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises(LabError, match="MILVUS_URI=") as refused:
+            StoredGallery(gallery, Named())
+        assert address in str(refused.value) and own_galleries() == []
+        with pytest.raises(TimeoutError):
+            server.accept()
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_gallery_without_its_index_is_not_opened_as_an_empty_one(gallery, tmp_path):
+    (gallery / "index").rename(tmp_path / "away")
+    with pytest.raises(LabError, match="Restore the folder"):
+        StoredGallery(gallery, Named())
+    assert not (gallery / "index").exists()
+    (tmp_path / "away").rename(gallery / "index")
+    rewritten(gallery, engine="MilvusEngine", uri=str(gallery / "lost.db"), name="pictures")
+    with pytest.raises(LabError, match="lost.db"):
+        StoredGallery(gallery, Named())
+    assert not list(gallery.glob("*.db*"))
+
+
+RED = Image.new("RGB", (8, 8), "red")
+LONG = "x" * (MOST_TEXT + 1)
+
+
+def opened(folder):
+    return StoredGallery(folder, Named())
+
+
+# a text or a value that is none, by the way in which it would enter a gallery
+DOORS = dict(
+    add=lambda g, v: g.add([RED], ["new"], dict(colour=[v])),
+    description=lambda g, v: g.add([RED], ["new"], descriptions=[v]),
+    change=lambda g, v: g.change("red-00.png", dict(description=v)),
+    facts=lambda g, v: g.set_facts(["red-00.png"], dict(source=v)),
+    put=lambda g, v: g.put(["new"], dict(features=torch.ones(1, 3)), dict(colour=[v])),
+    where=lambda g, v: g.count(dict(colour={"from": v})),
+    memory=lambda g, v: Gallery(Named()).add([RED], ["new"], descriptions=[v]),
+    captions=lambda g, v: Gallery(Named()).add([RED], ["new"], [Caption(v, "de", "new")]),
+    ids=lambda g, v: g.add([RED], [v]),
+    ids_in_memory=lambda g, v: Gallery(Named()).add([RED], [v]),
+)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_texts_are_limited_wherever_they_enter_a_gallery(gallery, door):
+    with closing(opened(gallery)) as g:
+        before = g.facts(sorted(g.ids)).to_json()
+        for value in (LONG, "\ud800", 5, b"x", *((None, "") if door.startswith("ids") else ())):
+            with pytest.raises(LabError):
+                DOORS[door](g, value)
+        assert g.facts(sorted(g.ids)).to_json() == before
+
+
+def test_what_is_no_image_is_refused_and_whole_numbers_of_any_type_are_not(gallery):
+    with closing(opened(gallery)) as g:
+        for value in (None, 5, object()):
+            for target in (g, Gallery(Named())):
+                with pytest.raises(LabError, match="type"):
+                    target.add(value)
+        assert len(g.search("rot", "de", k=np.int64(2), skip=np.int32(1))) == 2 and counted(np.int64(2)) == 2
+    with pytest.raises(LabError, match="integers"):
+        rank(None, torch.ones(1, 3), dict(features=torch.ones(2, 3)), [0.7])
+
+
+@pytest.mark.parametrize("ids, rows, width, given", [
+    ("abc", 2, 3, True), ("ab", 5, 3, True), ("ab", 2, 4, True), ("aa", 2, 3, True), ("k", 1, 3, True),
+])  # fmt: skip
+def test_rows_that_do_not_fit_leave_a_gallery_in_memory_as_it_was(ids, rows, width, given):
+    gallery = Gallery(Named()).add([RED], ["k"])
+    features = torch.ones(rows, width)
+    with pytest.raises(LabError):
+        gallery.extend([*ids], dict(image_features=features), visuals=dict(features=features) if given else None)
+    assert gallery.ids == ["k"] and len(gallery.visuals["features"]) == len(gallery.image_features) == 1
+    gallery.extend(["d"], {}, visuals=dict(features=torch.ones(1, 3, dtype=torch.float64)))
+    assert sorted(gallery.search("rot", "de").ids) == ["d", "k"]
+
+
+@given(st.text(st.sampled_from("=+-@＝\t\r\n'\",a1 "), max_size=6))
+def test_no_cell_of_a_table_is_a_formula(text):
+    for delimiter in (",", "\t"):
+        table = table_text([dict(a=text, b=-1.5)], ["a", "b"], delimiter)
+        row = next(csv.DictReader(io.StringIO(table, newline=""), delimiter=delimiter))
+        assert not row["a"].startswith((*"=+-@＝\t\r\n",)) and row["b"] == "-1.5"
+        assert table_cell(row["a"]) == text.replace("\r", "\n")
+
+
+def test_every_table_for_spreadsheets_has_the_same_writer(tmp_path):
+    caption = Caption("=HYPERLINK(1)", "de", "@a.png")
+    write_captions([caption], tmp_path / "c.csv")
+    assert "'=HYPER" in (tmp_path / "c.csv").read_text() and read_captions(tmp_path / "c.csv") == [caption]
+    writers = [
+        p.name for p in ROOT.glob("dasd_lab/**/*.py") if re.search(r"\.to_csv\(\w|csv\.\w*[wW]riter", p.read_text())
+    ]
+    assert writers == ["storage.py"]
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\tb", "a\x7fb", "\x1b[31m", "a\x85"])
+def test_names_with_control_characters_are_refused_before_anything_is_made(tmp_path, name):
+    draw(tmp_path / "drawn", 1)
+    with pytest.raises(LabError, match="control characters"):
+        StoredGallery(tmp_path / name / "gallery", Named())
+    with pytest.raises(LabError, match="control characters"), whole_folder(tmp_path / name):
+        pass
+    assert [p.name for p in tmp_path.iterdir()] == ["drawn"]
+
+
+def test_searches_beside_a_training_see_evaluation_and_leave_training(monkeypatch):
+    method = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Dropout(), torch.nn.Linear(3, 3)) for _ in range(40)))
+    modules = list(method.modules())
+
+    def search(_):
+        with evaluating(method):
+            seen = {m.training for m in modules}
+            time.sleep(0.001)
+            return seen | {m.training for m in modules}
+
+    def step(_):
+        with MODE:
+            return {m.training for m in modules}
+
+    with ThreadPoolExecutor(8) as pool:
+        searched = pool.map(search, range(40 * SOAK))
+        stepped = pool.map(step, range(40 * SOAK))
+        assert all(seen == {False} for seen in searched) and all(seen == {True} for seen in stepped)
+    assert all(m.training for m in modules)

@@ -201,7 +201,7 @@ def test_a_gallery_finds_the_same_on_both(tmp_path):
     pictures = [Image.new("RGB", (8, 8), tuple(int(x) for x in rng.integers(0, 255, 3))) for _ in range(40)]
     ids = [f"bild {i}'ü" for i in range(40)]
     found = []
-    for name, engine in (("lance", None), ("milvus", MilvusEngine(tmp_path / "m.db", "pictures"))):
+    for name, engine in (("lance", None), ("milvus", MilvusEngine(tmp_path / "milvus/m.db", "pictures"))):
         gallery = StoredGallery(tmp_path / name, Named(), dict(shade="integer", colour="text"), engine=engine)
         gallery.add(pictures, ids, dict(shade=list(range(40)), colour=["a", "b"] * 20))
         gallery.change(ids[:3], dict(colour="it's"))
@@ -235,7 +235,7 @@ def lab(monkeypatch, capsys):
 
 
 def test_a_gallery_on_milvus_from_the_command_line(lab, tmp_path, monkeypatch):
-    "The address is given once; the token is in no file"
+    "The address is given once more, as that of the user; the token is in no file"
     monkeypatch.setenv("MILVUS_TOKEN", "root:secret")
     (tmp_path / "colours").mkdir()
     for colour in ("red", "lime", "blue"):
@@ -243,6 +243,8 @@ def test_a_gallery_on_milvus_from_the_command_line(lab, tmp_path, monkeypatch):
     gallery = ["--gallery", tmp_path / "g", "--json"]
     imported = ["gallery", "import", tmp_path / "colours", *gallery]
     assert lab(*imported, "--milvus", tmp_path / "m.db")["added"] == 3
+    assert "records" in lab(*imported) and lab(*imported, "--milvus", tmp_path / "m.db")["unchanged"] == 3
+    monkeypatch.setenv("MILVUS_URI", str(tmp_path / "m.db"))
     assert lab(*imported)["unchanged"] == 3
     assert "its own URI" in lab(*imported, "--milvus", tmp_path / "other.db")
     found = lab("search", "grün", "--language", "de", "-k", "1", *gallery)

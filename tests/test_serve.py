@@ -334,12 +334,32 @@ def test_no_answer_contains_a_path_of_this_machine(tmp_path, monkeypatch):
     shutil.rmtree(gallery.folder / "uploads")
     (gallery.folder / "uploads").write_text("in the way")
     answers.append(ask.post("/api/pictures", files=upload(encoded(picture("red", 3)))))
+    for table in (gallery.folder / "index/pictures.lance").rglob("*.lance"):
+        table.unlink()
+    answers.append(ask.get("/api/search", params=dict(text="rot")))
     shutil.rmtree(gallery.folder / "index")
     answers.append(ask.get("/api/search", params=dict(text="rot")))
-    assert [answer.status_code for answer in answers[-2:]] == [400, 400]
+    assert [answer.status_code for answer in answers[-3:]] == [503, 503, 503]
     for answer in answers:
         text = answer.text + str(answer.headers)
         assert not any(p in text for p in (str(tmp_path), "our-secret", "Traceback", "site-packages")), text
+
+
+@pytest.mark.parametrize("done", ["moved", "replaced", "unindexed", "unrecorded"])
+def test_a_gallery_that_is_gone_is_said_to_be_and_nothing_is_made_in_its_place(tmp_path, gallery, drawn, done):
+    ask = client(gallery)
+    assert ask.get("/api/gallery").json()["pictures"] == 12
+    part = dict(unindexed="index", unrecorded="gallery.json").get(done, "")
+    (gallery.folder / part).rename(tmp_path / "away")
+    if done == "replaced":
+        make(gallery.folder, draw(tmp_path / "others", 1)).close()
+    before = sorted(tmp_path.rglob("*"))
+    for path, method in OPERATIONS:
+        files = upload(encoded(picture("red", 2))) if method == "POST" else None
+        answer = ask.request(method, path, params=dict(id="red-00.png", text="rot"), files=files)
+        assert answer.status_code == 503 and "again" in answer.json()["error"], (path, method, answer.text)
+        assert str(tmp_path) not in answer.text
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 # uploads
@@ -470,6 +490,8 @@ HOSTS = [
     ("localhost.evil.example", 400),
     ("evil.example:80", 400),
     ("localhost@evil.example", 400),
+    ("localhost:80@evil.example", 400),
+    ("localhost:x", 400),
     ("127.0.0.1.evil.example", 400),
     ("[::1]:9", 400),
     ("", 400),
@@ -491,6 +513,8 @@ ORIGINS = [
     ("http://localhost:81", 403),
     ("http://evil.example", 403),
     ("null", 403),
+    ("x://y://localhost", 403),
+    ("localhost", 403),
     ("https://evil.example/localhost", 403),
     ("http://localhost.evil.example", 403),
 ]

@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.util import find_spec
+from numbers import Integral
 from pathlib import Path
 from typing import Literal, NoReturn
 
@@ -67,12 +68,12 @@ def counted(
 ) -> int:
     "k, if it is an integer of at least 1; an error otherwise"
     expect(
-        isinstance(k, int) and not isinstance(k, bool) and k >= 1,
+        isinstance(k, Integral) and not isinstance(k, bool) and k >= 1,
         f"k={k!r}",
         "an integer of at least 1",
         "Give the number of results, such as k=12.",
     )
-    return k
+    return int(k)
 
 # %% ../../nbs/00_base/00_foundation.ipynb #5e78c81d
 def unknown_name(

@@ -44,8 +44,8 @@ def _collection_name(folder: Path) -> str:
     return f"gallery_{stem}_g{secrets.token_hex(4)}".replace("__", "_")
 
 # %% ../../nbs/11_commands/75_galleries.ipynb #45845978
-def _new_on_milvus(folder: Path, uri: str):  # an engine
-    "The engine of a new gallery on Milvus"
+def _on_milvus(folder: Path, uri: str, name: str = ""):  # an engine
+    "The engine of a gallery on Milvus, at an address that was given as an option; without a name, of a new gallery"
     from dasd_lab.base.foundation import expect
     from dasd_lab.search.on_disk.milvus import without_password
     from dasd_lab.search.on_disk.stored import TOKEN_VARIABLE, new_engine
@@ -56,7 +56,7 @@ def _new_on_milvus(folder: Path, uri: str):  # an engine
         "an address only",
         f"Set the environment variable {TOKEN_VARIABLE} to USER:PASSWORD.",
     )
-    return new_engine(folder, uri, _collection_name(folder))
+    return new_engine(folder, uri, name or _collection_name(folder))
 
 # %% ../../nbs/11_commands/75_galleries.ipynb #2b832618
 def open_gallery(
@@ -101,9 +101,10 @@ def _opened_with(method, run, folder, columns=None, milvus=None):  # a `search.o
             "its own URI",
             f"Leave out --milvus. If the server has moved, change 'uri' in {folder / 'gallery.json'}.",
         )
-        return StoredGallery(folder, method, columns, run=run)
+        engine = _on_milvus(folder, stored, record_of(folder)["name"]) if milvus else None
+        return StoredGallery(folder, method, columns, engine, run=run)
     check_folder(folder)
-    return StoredGallery(folder, method, columns, _new_on_milvus(folder, milvus) if milvus else None, run=run)
+    return StoredGallery(folder, method, columns, _on_milvus(folder, milvus) if milvus else None, run=run)
 
 # %% ../../nbs/11_commands/75_galleries.ipynb #b141fe8f
 def _runs_behind(opened) -> list[str]:
@@ -140,7 +141,8 @@ def import_images(
     forget: Annotated[list[Name], Parameter(metavar="PATTERN")] = (),
     # describes images for a method that reads descriptions: a model as for `describe`
     captioner: Name | None = None,
-    # Milvus server, or local file that ends in .db, for a new gallery; the token is read from MILVUS_TOKEN
+    # Milvus server, or local file that ends in .db, of a gallery; the token is read from MILVUS_TOKEN. Commands without
+    # this option open a gallery there if the same address is in MILVUS_URI, or the file is in the gallery's folder
     milvus: Annotated[str, Parameter(metavar="URI")] | None = None,
     # shipped model or run folder (default: the one that embedded the gallery; photographs for a new one)
     run: RunName | None = None,
@@ -400,7 +402,8 @@ def service_settings(
         "the names or addresses by which others reach this machine",
         "Add --name pictures.example.org; repeatable.",
     )
-    made = secrets.token_urlsafe(24) if name else ""  # other machines can reach the service
+    # other machines can reach the service, or other users of this one could change the gallery
+    made = secrets.token_urlsafe(24) if name or writable else ""
     return ServiceSettings(
         title=title,
         token="" if no_token else os.environ.get("DASD_LAB_TOKEN", "") or made,
@@ -456,10 +459,10 @@ def serve_gallery(
     name: list[Name] = (),
     # trusted proxy in front of the service, which sets X-Forwarded-For and X-Forwarded-Proto; repeatable
     proxy: list[str] = (),
-    # no access token, even with --name or --host: anybody who can connect sees the gallery, and with --writable
-    # can change it
+    # no access token, even with --name, --host or --writable: anybody who can connect sees the gallery, and with
+    # --writable can change it
     no_token: bool = False,
-    writable: bool = False,  # allow adding, changing and removing images
+    writable: bool = False,  # allow adding, changing and removing images; enables the token
     originals: Folder | None = None,  # show original files below this folder, and uploaded ones
     title: str = "Images",  # title of the page
     timeout: PositiveFloat = 60.0,  # seconds until a request is given up

@@ -24,7 +24,7 @@ from lingua import Language, LanguageDetectorBuilder
 
 from ..base.foundation import Caption, LabError, Origin, expect
 from ..base.presets import json_line, opening
-from ..base.storage import whole_file
+from ..base.storage import table_cell, table_text, whole_file
 from .languages import language_code
 
 # %% ../../nbs/01_corpora/1_core/10_captions.ipynb #c69fbf43
@@ -83,9 +83,7 @@ def write_captions(
         if not delimiter:
             f.writelines(map(caption_line, captions))
             return
-        rows = csv.DictWriter(f, COLUMNS, delimiter=delimiter, lineterminator="\n")
-        rows.writeheader()
-        rows.writerows(map(vars, captions))
+        f.write(table_text(map(vars, captions), COLUMNS, delimiter))
 
 # %% ../../nbs/01_corpora/1_core/10_captions.ipynb #eb3f8f76
 def _json_rows(text: str, name: str) -> Iterator[tuple[int, dict]]:
@@ -102,7 +100,7 @@ def _table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dic
     rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         for row in rows:
-            yield rows.line_num, {column: value for column, value in row.items() if column}
+            yield rows.line_num, {column: value and table_cell(value) for column, value in row.items() if column}
     except csv.Error as e:
         raise LabError(f"{name}, line {rows.line_num}: {e}", "rows of the same columns", "Correct the line.") from None
 

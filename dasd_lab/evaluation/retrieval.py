@@ -95,7 +95,10 @@ def _checked_positives(
     n_visuals: int,  # N
 ) -> Tensor:  # [Q]
     "Positives as a tensor, one per caption and each in the gallery"
-    checked = torch.as_tensor(positives).long()
+    checked = torch.as_tensor(positives)
+    is_whole = not len(checked) or not (checked.is_floating_point() or checked.dtype == torch.bool)
+    expect(is_whole, f"positives of {checked.dtype}", "integers", "Give the index of each caption's image.")
+    checked = checked.long()
     expect(
         len(checked) == n_captions and n_captions,
         f"{len(checked)} positives for {n_captions} captions",

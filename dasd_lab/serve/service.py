@@ -9,7 +9,10 @@ __all__ = ['HIDDEN', 'Facts', 'REFUSALS', 'NOT_FOUND', 'Id', 'Upload', 'CACHED',
 
 # %% ../../nbs/10_serve/30_service.ipynb #1952aec3
 import hashlib
+import logging
+import os
 import re
+import stat
 import threading
 from pathlib import Path
 from typing import Annotated
@@ -83,6 +86,7 @@ _DESCRIPTIONS = {
     413: "Too large",
     422: "The request does not match this document",
     429: "Too many requests",
+    503: "The gallery has moved, or its disk fails",
     504: "No answer in time; a change may still be made",
 }
 REFUSALS = {status: dict(model=Refusal, description=text) for status, text in _DESCRIPTIONS.items()}
@@ -127,6 +131,12 @@ def read_facts(
 CACHED = {"cache-control": "private, max-age=600"}
 
 
+def _identity(folder: Path) -> list[tuple[int, int]]:
+    "What tells whether a gallery is the one that was opened: its folder and that of its index, on their disk"
+    found = [os.stat(path) for path in (folder, folder / "gallery.json", folder / "index") if path.exists()]
+    return [(s.st_dev, s.st_ino) for s in found if stat.S_ISDIR(s.st_mode)] + [(0, len(found))]
+
+
 class GalleryService:
     "A gallery, and what the service may do with it; its public methods are the endpoints, and run in threads"
 
@@ -137,6 +147,7 @@ class GalleryService:
     ):
         self._gallery = gallery
         self._settings = settings
+        self._there = _identity(gallery.folder)
         self._writing = threading.Lock()
         self._uploads = gallery.folder / "uploads"
         self._originals = Path(settings.originals).resolve() if settings.originals else None
@@ -171,10 +182,23 @@ class GalleryService:
         # the folder as it was given, which may be a relative path
         return re.sub(rf"(?<![\w./\\-]){re.escape(str(self._gallery.folder))}(?=[/\\])", "…", text)
 
+    def check_there(self) -> None:
+        "Refuse every request if the gallery is no longer what was opened; nothing is made in its place"
+        if _identity(self._gallery.folder) != self._there:
+            raise HTTPException(503, "The gallery was moved, replaced or removed. Start the service again.")
+
+    def _is_fault(self, e: LabError) -> bool:
+        "Whether an error is of this machine, not of the request: of its files, or of what a library says"
+        of_a_library = e.__cause__ is not None and not isinstance(e.__cause__, (ValueError, RecursionError))
+        return of_a_library or self._without_paths(str(e)) != str(e)
+
     async def refuse(self, request: Request, e: Exception) -> Response:
         "The answer to a request that failed"
         status, parts = 400, dict(error="impossible characters, a number that is too large, or lists nested too deeply")
-        if isinstance(e, LabError):
+        if isinstance(e, LabError) and self._is_fault(e):
+            logging.getLogger(__name__).warning("%s", e)
+            status, parts = 503, dict(error="The gallery cannot be read or changed at present.")
+        elif isinstance(e, LabError):
             parts = dict(error=e.given, expected=e.expected, next_step=e.next_step)
         elif isinstance(e, RequestValidationError):
             problems = [f"{'.'.join(map(str, p['loc'][1:]))}: {p['msg']}" for p in e.errors()[:5]]
@@ -357,6 +381,7 @@ def gallery_app(
         redoc_url=None,
         openapi_url="/api/openapi.json",
         responses=REFUSALS,
+        dependencies=[Depends(service.check_there)],
         exception_handlers=dict.fromkeys(REFUSED, service.refuse),
         generate_unique_id_function=lambda route: route.name,
     )

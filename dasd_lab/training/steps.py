@@ -15,7 +15,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ..base.contracts import RetrievalMethod, expect
+from ..base.contracts import MODE, RetrievalMethod, expect
 from .graphs import Recorder
 from .losses import critic_loss
 from .optimizers import gradient_norm, make_optimizers, norm_by_part, step_unless
@@ -225,6 +225,7 @@ def train_step(
 
     if recorder is not None and turn is not None:
         turn.draw(step, len(own["ids"]))
-    figures = recorder(compute, own) if recorder is not None else compute(own)
+    with MODE:  # no search of another thread changes it within a step
+        figures = recorder(compute, own) if recorder is not None else compute(own)
     facts = dict(step=step, stage=stage.name, language=batch["language"], learning_rate=learning_rate(stage, step))
     return facts | figures

@@ -19,7 +19,7 @@ import pandas as pd
 
 from ...base.foundation import Caption, LabError, expect
 from ...base.presets import opening
-from ...base.storage import seal, whole_folder, write_json
+from ...base.storage import seal, table_text, whole_folder, write_json
 from ..captions import recognise_language, write_captions
 from ..clips import CLIP_SUFFIXES
 from ..languages import known_code
@@ -371,7 +371,8 @@ def import_corpus(
         for split, captions in u.captions.items():
             write_captions(captions, fresh / f"{split}.jsonl")
             _write_places(u.places[split], split, fresh)
-        u.fault_table().to_csv(fresh / "left_out.tsv", sep="\t", index=False)
+        faults = u.fault_table()
+        (fresh / "left_out.tsv").write_text(table_text(faults.to_dict("records"), faults.columns, "\t"), "utf-8")
         seal(fresh, kind="imported corpus", **about, languages=u.languages, splits=list(u.captions))
         # translations and descriptions of an earlier import are kept; they are checked when they are read
         for kept in [folder / name for name in ("mt", "descriptions") if (folder / name).is_dir()]:

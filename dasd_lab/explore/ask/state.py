@@ -17,6 +17,7 @@ from fastcore.basics import patch
 from traitlets import Any, Dict, Int, List, Unicode, observe
 
 from ...base.contracts import Caption, LabError, expect
+from ...base.storage import table_text
 from ...corpora.languages import english_name
 from ...evaluation.retrieval import slice_scores
 from ..caption_queries import query_note
@@ -328,7 +329,8 @@ def to_frame(self: AskState) -> pd.DataFrame:
 @patch
 def to_csv(self: AskState) -> bytes:  # UTF-8 with a byte order mark, which spreadsheets expect
     "All hits as a CSV file"
-    return self.to_frame().to_csv(index=False).encode("utf-8-sig")
+    table = self.to_frame()
+    return table_text(table.to_dict("records"), table.columns).encode("utf-8-sig")
 
 
 @patch

@@ -30,7 +30,7 @@ from ...corpora.languages import direction
 from ...corpora.visuals import read_picture
 from ...evaluation.retrieval import gallery_slices, slice_scores
 from ..doubt import Doubt, calibration_of
-from .inputs import Thumbnails, data_address, open_visual, picture_sources
+from .inputs import Thumbnails, check_texts, data_address, open_visual, picture_sources
 from .reading import ReadVisual, read_in_batches
 from ..queries import Query, read_query
 
@@ -235,7 +235,8 @@ def extend(
     descriptions: Sequence[str] = (),  # one per new image, or none
     visuals: Mapping[str, Tensor] | None = None,  # output of `encode_visuals`; None: computed
 ) -> "Gallery":
-    "Add encoded images without checks"
+    "Add encoded images: all of them, or none if something does not fit"
+    self._check_new(ids, captions)
     described = list(descriptions) or [""] * len(ids)
     described = self.method.descriptions_for(columns.get("image_features"), described)
     if visuals is None:
@@ -243,6 +244,8 @@ def extend(
             visuals = self.method.encode_visuals(self.method.visual_columns(None, described, columns))
     # descriptions are tokenised anew, since they may change
     stored = {name: values for name, values in columns.items() if not name.startswith("description_")}
+    visuals = {name: values.float() if values.is_floating_point() else values for name, values in visuals.items()}
+    self._check_fit(len(ids), {"features": visuals["features"]} | stored, described)
     self.visuals = _appended(self.visuals, visuals)
     self.columns = _appended(self.columns, stored)
     self.descriptions += described
@@ -253,6 +256,19 @@ def extend(
     return self
 
 # %% ../../../nbs/08_search/1_gallery/20_in_memory.ipynb #1588eab4
+@patch
+def _check_fit(self: Gallery, n: int, rows: Mapping[str, Tensor], described: Sequence[str]) -> None:
+    "Refuse a number of rows other than n, and features of another width than before"
+    for name, values in rows.items():
+        before = self.visuals.get("features") if name == "features" else self.image_features
+        old = values if before is None or not name.endswith("features") else before
+        is_fit = len(values) == n and values.shape[2:] == old.shape[2:] and values.shape[1:2] == old.shape[1:2]
+        expected = f"{[n, *old.shape[1:]]}"
+        expect(is_fit, f"{name} of shape {list(values.shape)}", expected, "Encode the images again.")
+    expect(len(described) == n, f"{len(described)} descriptions of {n} images", "one per image", "Give '' for none.")
+    check_texts(described)
+
+
 def _appended(rows: Mapping[str, Tensor], more: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: joined([rows[name], values]) if rows else values for name, values in more.items()}
 
@@ -300,6 +316,7 @@ def _check_new(self: Gallery, ids: list[str], captions: Sequence[Caption]) -> No
     known = {*ids, *self.ids}
     unknown = next((c.visual_id for c in captions if c.visual_id not in known), None)
     expect(unknown is None, f"a caption of {unknown!r}", "captions of images in the gallery", "Check the ids.")
+    check_texts(caption.text for caption in captions)
 
 # %% ../../../nbs/08_search/1_gallery/20_in_memory.ipynb #42a90a25
 def _given_descriptions(

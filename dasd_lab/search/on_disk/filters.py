@@ -17,14 +17,20 @@ from typing import Any, Literal
 import numpy as np
 
 from ...base.foundation import LabError, expect
-from ..gallery.inputs import is_text
+from ..gallery.inputs import MOST_TEXT, is_text
 
 # %% ../../../nbs/08_search/2_on_disk/10_filters.ipynb #9b3a54a0
 Kind = Literal["text", "integer", "number", "flag", "vector", "numbers"]
+
+
+def _fits(text: str) -> bool:
+    return is_text(text) and len(text) <= MOST_TEXT
+
+
 # kinds that filters can use → Python types, what is expected, and whether a value of these types fits
 FACTS: dict[str, tuple[Any, str, Callable[[Any], bool]]] = dict(
-    text=(str, "text that UTF-8 can encode", is_text),
-    integer=(int, "a 64-bit integer", lambda v: abs(v) < 2**63),
+    text=(str, f"text of at most {MOST_TEXT:,} characters that UTF-8 can encode", _fits),
+    integer=(int, "a 64-bit integer above -2^63", lambda v: abs(v) < 2**63),
     number=((int, float), "a finite 64-bit number", lambda v: abs(v) <= sys.float_info.max),
     flag=(bool, "true or false", lambda v: True),
 )

@@ -22,9 +22,9 @@ from ...base.foundation import MissingPackage, expect
 from ...base.presets import read_json
 from ...base.storage import write_json
 from ...corpora.descriptions import Captioner
-from ..gallery.inputs import escaped, folder_content, is_text
+from ..gallery.inputs import MOST_ID, escaped, folder_content, is_text, possible_ids
 from ..gallery.reading import ReadAhead, readable
-from .engine import MOST_ID, Rows, possible_ids
+from .engine import Rows
 from .filters import read_filter
 from .stored import StoredGallery
 

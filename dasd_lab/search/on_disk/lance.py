@@ -16,9 +16,10 @@ import numpy as np
 from fastcore.basics import chunked, patch
 from filelock import FileLock
 
-from ...base.foundation import extra
+from ...base.foundation import expect, extra
 from ...base.presets import opening
-from .engine import MOST_IDS, Rows, Values, checked_rows, possible_ids
+from ..gallery.inputs import possible_ids
+from .engine import MOST_IDS, Rows, Values, checked_rows
 from .filters import FACTS, Column, Condition, as_expression
 
 with extra("gallery"):
@@ -86,18 +87,22 @@ class LanceEngine:
 
     def __init__(
         self,
-        folder: str | Path,  # of the table; created if missing
+        folder: str | Path,  # of the table; see `create`
         exact_below: int = 50_000,  # up to this number of rows every vector is compared
         patience_s: float = 600.0,  # seconds that a write waits for another one, such as one that makes an index
+        create: bool = True,  # the table, if there is none
     ):
         self.folder = Path(folder)
         self.exact_below = exact_below
         self.patience_s = patience_s
         self._place = self.folder / "pictures.lance"
         self._writes = 0  # since the last compaction
+        is_there = any((self._place / "_versions").glob("*.manifest"))
+        given, expected = f"no table in {self.folder}", "the index of a gallery that was made before"
+        expect(is_there or create, given, expected, "Restore the folder from a copy, or import the images anew.")
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._errors():
-            if not any((self._place / "_versions").glob("*.manifest")):
+            if not is_there:
                 self._create()
             self._session = lance.dataset(self._place).session()  # caches, shared by all versions
 

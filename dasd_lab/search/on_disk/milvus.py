@@ -18,7 +18,8 @@ from fastcore.basics import chunked, patch
 
 from ...base.foundation import expect, extra
 from ...base.presets import opening
-from .engine import MOST_IDS, Rows, Values, checked_rows, possible_ids
+from ..gallery.inputs import possible_ids
+from .engine import MOST_IDS, Rows, Values, checked_rows
 from .filters import FACTS, Column, Condition, as_expression
 
 # %% ../../../nbs/08_search/2_on_disk/60_milvus.ipynb #4d5b58b0
@@ -61,6 +62,7 @@ class MilvusEngine:
         token: str = "",  # 'user:password', or an API key
         timeout_s: float = 60.0,  # of a request
         copies: int = 1,  # replicas in memory, on different machines
+        create: bool = True,  # the file and the collections, if there are none
     ):
         expect(
             re.fullmatch(r"[A-Za-z_]\w{0,150}", name, re.ASCII) and "__" not in name,
@@ -77,19 +79,23 @@ class MilvusEngine:
         self._timeout = timeout_s
         self._copies = copies
         self._lock = threading.RLock()
-        self._connect(token)
+        self._connect(token, create)
 
     def __repr__(self) -> str:
         return f"{self.name} at {without_password(self.uri)}"
 
-    def _connect(self, token: str) -> None:
+    def _connect(self, token: str, create: bool) -> None:
         # pymilvus prints what it also raises, and Milvus Lite warns in every iteration
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
-        if self.uri.endswith(".db"):
+        is_file = self.uri.endswith(".db")
+        there = "the collections of a gallery that was made before", "Restore them, or correct the address."
+        expect(create or not is_file or Path(self.uri).exists(), f"no file {self.uri}", *there)
+        if is_file:
             Path(self.uri).parent.mkdir(parents=True, exist_ok=True)
         with self._errors():
             self._client = self._milvus.MilvusClient(self.uri, token=token, timeout=self._timeout)
             self._kind = np.float32 if self._client.get_server_version().startswith("milvus_lite") else np.float16
+            expect(create or self._client.has_collection(self.name), f"nothing at {self}", *there)
             self._open(None)
 
     def _errors(self):  # a context

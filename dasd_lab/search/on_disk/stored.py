@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,14 +29,14 @@ from torch.nn.functional import normalize
 from ...backbone.towers import fingerprint
 from ...base.contracts import RetrievalMethod, cosine_scores, evaluating
 from ...base.foundation import LabError, counted, expect, lab_command
-from ...base.storage import write_json
+from ...base.storage import writable_folder, write_json
 from ...corpora.descriptions import Captioner
 from ..gallery.in_memory import Hits, described, doubt_about, encoded, hits_of
 from ..gallery.inputs import open_visual, picture_sources, thumbnail
 from ..gallery.reading import ReadVisual, read_in_batches
 from .engine import Engine, checked_rows
 from .filters import DATES, FACTS, Column, read_filter
-from .places import is_gallery, read_record
+from .places import check_address, is_gallery, read_record
 from .thumbnails import StoredThumbnails
 from ..queries import read_query
 
@@ -59,9 +60,11 @@ def record_of(
 
 def check_folder(
     folder: Path,  # of a gallery, which may be new
+    file: str = "gallery.json",  # another one that the gallery may already have, such as that of its engine
 ) -> None:
     "Refuse to create a gallery in a folder with other files, unless another process has just created it"
-    others = [p for p in folder.glob("*") if not p.name.startswith(("gallery.json", ".gallery.json"))]
+    own = ("gallery.json", ".gallery.json", file, f".{file}")
+    others = [p for p in folder.glob("*") if not p.name.startswith(own)]
     expect(
         not others or is_gallery(folder),
         f"{folder}, which contains other files",
@@ -75,9 +78,8 @@ def create_record(
     opening: Mapping[str, str],  # see `Engine`
 ) -> None:
     "Write the record of a new gallery, unless another process has just done so"
-    check_folder(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / "gallery.json.lock"):
+    check_folder(folder, Path(opening.get("uri", "gallery.json")).name)
+    with FileLock(writable_folder(folder) / "gallery.json.lock"):
         if not is_gallery(folder):
             content = dict(kind="stored gallery", version=1, columns={}, ways={}) | opening
             write_json(content, folder / "gallery.json")
@@ -101,15 +103,16 @@ def new_engine(
     folder: Path,  # of the gallery
     uri: str = "",  # of a Milvus server, or a local file that ends in .db; empty: Lance, in the folder
     name: str = "",  # of the gallery on Milvus
+    create: bool = True,  # what is not there yet
 ) -> Engine:
     "The engine of a gallery; the token of a Milvus server comes from the environment"
     if not uri:
         from dasd_lab.search.on_disk.lance import LanceEngine
 
-        return LanceEngine(folder / "index")
+        return LanceEngine(folder / "index", create=create)
     from dasd_lab.search.on_disk.milvus import MilvusEngine
 
-    return MilvusEngine(uri, name, os.environ.get(TOKEN_VARIABLE, ""))
+    return MilvusEngine(uri, name, os.environ.get(TOKEN_VARIABLE, ""), create=create)
 
 # %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #92e6d527
 def embedding_name(
@@ -164,7 +167,7 @@ class StoredGallery:
             "the engine of the gallery",
             "Leave out engine=….",
         )
-        self.engine = engine or new_engine(self.folder, content.get("uri", ""), content.get("name", ""))
+        self.engine = engine or self._recorded_engine(content)
         if columns.keys() - content["columns"].keys():
             with changed_record(self.folder) as changed:
                 changed["columns"] |= columns
@@ -181,6 +184,14 @@ class StoredGallery:
         return f"StoredGallery of {len(self):,} images in {self.folder}, {about}"
 
 # %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #b2971dc2
+@patch
+def _recorded_engine(self: StoredGallery, content: Mapping) -> Engine:
+    "The engine that the record names; nothing is created unless the gallery is new"
+    uri = content.get("uri", "")
+    check_address(self.folder, uri)
+    return new_engine(self.folder, uri, content.get("name", ""), not content["ways"])
+
+
 @patch
 def _check_columns(self: StoredGallery, columns: Mapping[str, str]) -> None:
     "Refuse columns that cannot be facts, and those that the gallery has with another kind"
@@ -400,10 +411,11 @@ def add(
 def _check_added(self: StoredGallery, ids: Sequence[str], values: Mapping[str, Sequence], replace: bool) -> None:
     "Refuse ids that are there, and values that are not one per image or of an unknown column"
     for name, given in values.items():
-        if name != "descriptions":
-            self._column(name)
+        column = self._column("description" if name == "descriptions" else name)
         n = f"{len(given)} of {name!r} for {len(ids)} images"
         expect(len(given) == len(ids), n, "one value per image", "Check the lengths.")
+        for value in given:
+            column.checked(value)
     existing = [] if replace else self.engine.read(ids, [])["id"]
     twice = next((id for id, n in Counter([*ids, *existing]).items() if n > 1), None)
     expect(
@@ -517,9 +529,10 @@ def best(
     score: Score | None = None,  # None: cosine
 ) -> dict[str, float]:  # id → score, best first
     "The best images; with a `score`, the first `head` by the cosine are reranked"
-    expect(counted(k) <= DEEPEST, f"k={k:,}", f"1 to {DEEPEST:,}", "Use a filter or a narrower query.")
+    k = counted(k)
+    expect(k <= DEEPEST, f"k={k:,}", f"1 to {DEEPEST:,}", "Use a filter or a narrower query.")
     expect(
-        isinstance(skip, int) and not isinstance(skip, bool) and 0 <= skip <= DEEPEST - k,
+        isinstance(skip, Integral) and not isinstance(skip, bool) and 0 <= skip <= DEEPEST - k,
         f"skip={skip!r}",
         f"0 to {DEEPEST - k:,}",
         "0 shows the first results; to see others, use a filter or a narrower query.",
