@@ -32,17 +32,13 @@ MAX_PIXELS = 120_000_000  # larger images are rejected before decoding
 MAX_SCANS = 500  # of a progressive JPEG, which has about ten
 PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".avif")
 # suffixes of formats that a package of the extra `decoders` reads
-WITH_PACKAGE = {".heic": "pillow_heif", ".heif": "pillow_heif", ".hif": "pillow_heif", ".jxl": "pillow_jxl"}
+WITH_PACKAGE = {".heic": "pillow_heif", ".heif": "pillow_heif", ".hif": "pillow_heif"}
 PICTURE_SUFFIXES += tuple(WITH_PACKAGE)
 with suppress(ImportError):
     import pillow_heif
 
     pillow_heif.register_heif_opener()
     DECODERS += ("HEIF",)
-with suppress(ImportError):
-    import pillow_jxl  # noqa: F401  registers itself
-
-    DECODERS += ("JXL",)
 
 
 def _from_array(array: np.ndarray) -> Image.Image:
