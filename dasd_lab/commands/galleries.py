@@ -113,6 +113,20 @@ def _runs_behind(opened) -> list[str]:
     return [run for name, run in others.items() if run and opened.n_embedded(name) < len(opened)]
 
 
+def _show_import(report, unlike: bool, json: bool) -> None:
+    "Print what an import did"
+    from dasd_lab.search.doubt import SENTENCES
+
+    if unlike:
+        note(SENTENCES["images"])
+    rows = [dict(picture=id, why=why) for id, why in (report.failed | report.refused | report.unreadable).items()]
+    counts = {name: getattr(report, name) for name in ("added", "changed", "moved", "unchanged", "removed")}
+    if rows or json:
+        show(rows, json, counts | dict(gone=list(report.gone), others=dict(report.others), unlike=unlike))
+    if not json:
+        note(report)
+
+
 def say_embedded(opened) -> None:
     "Say how many images can be found with the run of a gallery, if that is not all of them"
     from dasd_lab.base.foundation import lab_command
@@ -151,7 +165,6 @@ def import_images(
 ) -> None:
     "Import a folder: reads new and changed files only, and resumes when rerun"
     from dasd_lab.commands.translation import gallery_captioner
-    from dasd_lab.search.doubt import SENTENCES
     from dasd_lab.search.gallery.in_memory import unlike_images
     from dasd_lab.search.gallery.reading import image_bar
     from dasd_lab.search.on_disk.importing import import_folder
@@ -175,17 +188,7 @@ def import_images(
     for other in others:
         with closing(open_gallery(gallery, other)) as opened, skipped_in_one_line(opened):
             note(f"embedded {opened.embed(progress=image_bar):,} images with {other}")
-    if unlike:
-        note(SENTENCES["images"])
-    rows = [dict(picture=id, why=why) for id, why in (report.failed | report.refused | report.unreadable).items()]
-    about = dict(
-        added=report.added, changed=report.changed, unchanged=report.unchanged, gone=list(report.gone), unlike=unlike
-    )
-    about |= dict(moved=report.moved, removed=report.removed, others=dict(report.others))
-    if rows or json:
-        show(rows, json, about)
-    if not json:
-        note(report)
+    _show_import(report, unlike, json)
 
 # %% ../../nbs/11_commands/75_galleries.ipynb #9d76dabc
 @command

@@ -148,6 +148,8 @@ def write_page(
 # %% ../../nbs/11_commands/86_search.ipynb #fda606f7
 def _say_searched(hits, opened, where: str | Path) -> None:
     "Print what was searched, and as what language the query was read"
+    if hasattr(opened, "n_embedded"):  # a gallery on disk
+        say_embedded(opened)
     from dasd_lab.corpora.captions import written_as
     from dasd_lab.corpora.languages import english_name
 
@@ -221,7 +223,6 @@ def search_images(
 
     With none of --gallery, --pictures, --corpus, --run: the newest gallery in galleries, else the built-in scenes."""
     only_one(gallery=gallery, pictures=pictures, corpus=corpus)
-    options = dict(skip=skip, where=where)
     gallery, run, language = _searched(gallery, run, backbone, pictures, corpus, language)
     query = _checked_query(query, k, "" if gallery or pictures else corpus or "pictograms", split)
     image = _image_of(query)
@@ -234,12 +235,8 @@ def search_images(
         opened, english = _in_memory(run, backbone, pictures, captioner, corpus, split, image is not None)
     if consistent:
         _add_translations(opened, consistent, translator, language)
-    if image:
-        hits = opened.similar(str(image), k, **(options if gallery else {}))
-    else:
-        hits = opened.search(query, language, k, **(options if gallery else {}))
-    if gallery:
-        say_embedded(opened)
+    find = partial(opened.similar, str(image)) if image else partial(opened.search, query, language)
+    hits = find(k=k, **(dict(skip=skip, where=where) if gallery else {}))
     _say_searched(hits, opened, gallery or pictures or f"{corpus or 'pictograms'}, {split}")
     if page:
         write_page(hits, page)
