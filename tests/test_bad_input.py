@@ -283,7 +283,7 @@ ROW = dict(text="ein Hund", language="de", visual_id="a")
     "rows,message",
     [
         ([dict(caption="ein Hund", language="de", visual_id="a")], "no column .'text'.*Rename"),
-        ([dict(ROW, language="klingonisch")], "klingonisch"),
+        ([dict(ROW, language="elbisch")], "elbisch"),
         ([dict(ROW, text=" ")], "an empty caption"),
         ([ROW, dict(ROW, text=None)], "line 2.*text"),
         ([dict(ROW, origin="robot")], "robot"),
