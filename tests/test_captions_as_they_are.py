@@ -77,6 +77,9 @@ WRITERS = {
     "lists.csv": lambda captions: table(
         [(i, repr(t)) for i, t in by_image(captions).items()], ("filename", "captions")
     ),
+    "numpy.csv": lambda captions: table(
+        [(i, f"[{' '.join(map(repr, t))}]") for i, t in by_image(captions).items()], ("filename", "captions")
+    ),
     "raw.csv": lambda captions: table([(json.dumps(t), i) for i, t in by_image(captions).items()], ("raw", "filename")),
     "named.csv": lambda captions: table(captions, ("image", "Caption (en-US)")),
 }

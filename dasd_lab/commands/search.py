@@ -35,7 +35,7 @@ from dasd_lab.commands.arguments import (
     show,
     skipped_in_one_line,
 )
-from .galleries import newest_gallery, open_gallery
+from .galleries import newest_gallery, open_gallery, say_embedded
 
 # %% ../../nbs/11_commands/86_search.ipynb #3c008385
 def _check_search(*, gallery, pictures, captioner, where, skip, consistent) -> None:
@@ -47,6 +47,18 @@ def _check_search(*, gallery, pictures, captioner, where, skip, consistent) -> N
     expect(gallery or not (where or skip), given, "images imported by `dasd-lab gallery import`", step)
     given = "--consistent with a gallery on disk"
     expect(not (gallery and consistent), given, "a corpus, or --pictures", "Leave it out.")
+
+
+def _image_of(query: str) -> Path | None:
+    "The image file that a query is the path of; None: it is a description"
+    from dasd_lab.corpora.visuals import PICTURE_SUFFIXES, is_picture
+
+    path = Path(query.strip("'\"").removeprefix("file://")).expanduser()
+    if is_picture(path):
+        return path
+    is_name = path.suffix.lower() in PICTURE_SUFFIXES and " " not in query
+    expect(not is_name, f"{query}, the path of no image", "the path of an image, or a description", "Check the path.")
+    return None
 
 
 def _checked_query(query: str, k: int, corpus: str, split: str) -> str:  # corpus: '' if none is searched
@@ -88,7 +100,7 @@ def _searched(gallery, run, backbone, pictures, corpus, language):  # folder of 
     return folder, run, language
 
 # %% ../../nbs/11_commands/86_search.ipynb #95c49ade
-def _in_memory(run, backbone, pictures, captioner, corpus, split):  # `Gallery`; English captions by image id
+def _in_memory(run, backbone, pictures, captioner, corpus, split, images):  # `Gallery`; English captions by image id
     "Images of a folder or of a corpus; where their embeddings are kept, captions alone are encoded, by no image tower"
     from dasd_lab.base.foundation import progress_bar
     from dasd_lab.commands.translation import gallery_captioner
@@ -103,7 +115,7 @@ def _in_memory(run, backbone, pictures, captioner, corpus, split):  # `Gallery`;
             found.add(pictures, skip_bad=True, progress=bar, captioner=describer)
         return found, {}
     opened = open_corpus(corpus)
-    method = open_method(run, backbone) if backbone else open_method(run, images=False)
+    method = open_method(run, backbone) if backbone else open_method(run, images=images)
     if not backbone and not is_kept(method, opened, split):
         method = open_method(run)
     english = {caption.visual_id: caption.text for caption in opened.captions(split, "en")}
@@ -136,9 +148,14 @@ def write_page(
 # %% ../../nbs/11_commands/86_search.ipynb #fda606f7
 def _say_searched(hits, opened, where: str | Path) -> None:
     "Print what was searched, and as what language the query was read"
+    if hasattr(opened, "n_embedded"):  # a gallery on disk
+        say_embedded(opened)
     from dasd_lab.corpora.captions import written_as
     from dasd_lab.corpora.languages import english_name
 
+    if hits.query is None:
+        note(f"{len(opened):,} images of {where}; by their similarity to an image")
+        return
     how = " (given)"
     if hits.query.recognised:
         how = " (recognised)"
@@ -156,19 +173,12 @@ def _show_hits(hits, english: dict[str, str], as_json: bool) -> None:
             row["in English"] = english.get(hit.id, "")
         rows.append(row)
     query = hits.query
-    show(
-        rows,
-        as_json,
-        dict(
-            query=query.text,
-            language=query.language,
-            recognised=query.recognised,
-            doubt=dict(signs=list(hits.doubt.signs), unknown=list(hits.doubt.unknown), sentences=hits.doubt.sentences),
-        ),
-    )
+    about = dict(query=query.text, language=query.language, recognised=query.recognised) if query else {}
+    doubt = dict(signs=list(hits.doubt.signs), unknown=list(hits.doubt.unknown), sentences=hits.doubt.sentences)
+    show(rows, as_json, about | dict(doubt=doubt))
     for said in hits.doubt.sentences:
         note(said)
-    if hits.doubt.sentences and query.recognised:
+    if hits.doubt.sentences and query and query.recognised:
         print("If it is in another language than the recognised one, name it: --language CODE.", file=sys.stderr)
 
 # %% ../../nbs/11_commands/86_search.ipynb #0f1884fc
@@ -185,7 +195,7 @@ Filter = Annotated[
 
 @command
 def search_images(
-    query: Words,  # what to look for, in any language that the model reads
+    query: Words,  # what to look for, in any language that the model reads; or the path of an image
     *,
     language: LanguageName | None = None,  # language of the query, such as de or german (default: recognised)
     k: Annotated[PositiveInt, Parameter(alias="-k")] = 12,  # number of results
@@ -213,19 +223,20 @@ def search_images(
 
     With none of --gallery, --pictures, --corpus, --run: the newest gallery in galleries, else the built-in scenes."""
     only_one(gallery=gallery, pictures=pictures, corpus=corpus)
-    options = dict(skip=skip, where=where)
     gallery, run, language = _searched(gallery, run, backbone, pictures, corpus, language)
     query = _checked_query(query, k, "" if gallery or pictures else corpus or "pictograms", split)
+    image = _image_of(query)
     _check_search(
         gallery=gallery, pictures=pictures, captioner=captioner, where=where, skip=skip, consistent=consistent
     )
     if gallery:
-        opened, english = open_gallery(gallery, run, backbone=backbone, images=False), {}
+        opened, english = open_gallery(gallery, run, backbone=backbone, images=image is not None), {}
     else:
-        opened, english = _in_memory(run, backbone, pictures, captioner, corpus, split)
+        opened, english = _in_memory(run, backbone, pictures, captioner, corpus, split, image is not None)
     if consistent:
         _add_translations(opened, consistent, translator, language)
-    hits = opened.search(query, language, k, **(options if gallery else {}))
+    find = partial(opened.similar, str(image)) if image else partial(opened.search, query, language)
+    hits = find(k=k, **(dict(skip=skip, where=where) if gallery else {}))
     _say_searched(hits, opened, gallery or pictures or f"{corpus or 'pictograms'}, {split}")
     if page:
         write_page(hits, page)

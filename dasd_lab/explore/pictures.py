@@ -101,7 +101,7 @@ def folder_pictures(
     folder = Path(folder).expanduser().resolve()
     stored_in = _stored_in(folder.name, f"{folder} {embedding_name(method)}")
     with closing(StoredGallery(stored_in, method, run=run)) as stored:
-        report = import_folder(stored, folder, remove_gone=True, progress=image_bar)
+        report = import_folder(stored, folder, remove_gone=["[!.]*"], progress=image_bar)
         failed = f"; {len(report.failed)} files cannot be read" if report.failed else ""
         expect(len(stored), f"{folder} without images{failed}", "a folder of photographs", "Choose another folder.")
     return gallery_pictures(stored_in, method, run, str(folder))

@@ -147,7 +147,8 @@ def _texts(value) -> Iterator[tuple[str, str]]:
         yield "", value
 
 
-_NEIGHBOURS = re.compile(r"""(["'])\s+(?=["'])""")  # of lists that numpy has written
+_STRING = r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+_STRINGS = re.compile(rf"{_STRING}(\s+(?={_STRING}))?")  # numpy writes no commas between them
 
 
 def _as_list(text: str) -> object:
@@ -155,7 +156,7 @@ def _as_list(text: str) -> object:
     if text.strip()[:1] not in ("[", "{"):
         return text
     with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
-        return ast.literal_eval(_NEIGHBOURS.sub(r"\1, ", text.strip()))
+        return ast.literal_eval(_STRINGS.sub(lambda m: m[1] + (", " if m[2] else ""), text.strip()))
     return text
 
 # %% ../../../nbs/01_corpora/4_own/30_formats.ipynb #89b51c0d

@@ -4,13 +4,15 @@
 
 # %% auto #0
 __all__ = ['MOST_ID', 'MOST_TEXT', 'is_clip', 'open_picture', 'open_visual', 'thumbnail', 'data_address', 'Thumbnails', 'is_text',
-           'possible_ids', 'check_texts', 'escaped', 'picture_files', 'picture_sources']
+           'possible_ids', 'check_texts', 'escaped', 'FolderContent', 'folder_content', 'picture_sources']
 
 # %% ../../../nbs/08_search/1_gallery/10_inputs.ipynb #ea3620b7
 import base64
 import io
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -19,8 +21,17 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from ...base.foundation import expect
-from ...corpora.clips import CLIP_SUFFIXES, read_clip
-from ...corpora.visuals import PICTURE_SUFFIXES, Visual, read_picture
+from ...corpora.clips import CLIP_SUFFIXES, read_animation, read_clip
+from ...corpora.locations import walk_folder
+from dasd_lab.corpora.visuals import (
+    DECODERS,
+    PICTURE_SUFFIXES,
+    Visual,
+    is_picture,
+    n_frames,
+    opened_picture,
+    read_picture,
+)
 
 # %% ../../../nbs/08_search/1_gallery/10_inputs.ipynb #996a0d19
 def is_clip(
@@ -46,9 +57,14 @@ def open_picture(
 def open_visual(
     source,  # as for `open_picture`
 ) -> Image.Image | Visual:
-    "Input of the image tower: a clip with its frames, anything else as one image"
+    "Input of the image tower: a clip or animation with its frames, anything else as one image"
     if is_clip(source):
         source = Visual(Path(source).name, read_clip(source))
+    elif isinstance(source, Image.Image) and n_frames(source) > 1:
+        source = Visual(Path(source.filename or "").name, read_animation(source))
+    elif isinstance(source, (str, Path)):
+        with opened_picture(source, str(source), max_side=2048) as image:
+            return open_visual(image)
     return source if hasattr(source, "frames") and len(source.frames) > 1 else open_picture(source)
 
 # %% ../../../nbs/08_search/1_gallery/10_inputs.ipynb #5ef44ae0
@@ -121,20 +137,31 @@ def escaped(
     return text.encode("utf-8", "backslashreplace").decode()
 
 # %% ../../../nbs/08_search/1_gallery/10_inputs.ipynb #b43c5090
-def picture_files(
-    folder: str | Path,  # with images and clips at any depth; links to folders are not followed
-) -> dict[str, tuple[int, float] | None]:  # relative path with /, sorted → bytes, modification time; None: broken link
-    "Images and clips in a folder, by their suffixes"
+@dataclass
+class FolderContent:
+    "What is in a folder"
+
+    # path below the folder, with / → bytes and modification time of an image or clip; None: a broken link
+    files: dict[str, tuple[int, float] | None] = field(default_factory=dict)
+    unreadable: dict[str, str] = field(default_factory=dict)  # folder → why it cannot be opened
+    others: Counter[str] = field(default_factory=Counter)  # suffix of files that are left out → their number
+
+
+def folder_content(
+    folder: str | Path,  # with images and clips at any depth
+    exclude: Sequence[str] = (),  # see `walk_folder`
+) -> FolderContent:
+    "Images and clips in a folder: by their suffixes, and others by what a decoder says"
     folder = Path(folder)
     expect(folder.is_dir(), f"{folder}: no such folder", "a folder of images or clips", "Check the path.")
-    files = {}
-    for path in folder.rglob("*"):
-        name = path.relative_to(folder).as_posix()
-        is_hidden = any(part.startswith(".") for part in name.split("/"))
-        if path.suffix.lower() in PICTURE_SUFFIXES + CLIP_SUFFIXES and not is_hidden and not path.is_dir():
-            stat = path.stat() if os.path.exists(path) else None  # of a broken link
-            files[name] = stat and (stat.st_size, stat.st_mtime)
-    return dict(sorted(files.items()))
+    content = FolderContent()
+    for path in walk_folder(folder, exclude, content.unreadable):
+        stat = path.stat() if os.path.exists(path) else None  # of a broken link
+        if path.suffix.lower() in PICTURE_SUFFIXES + CLIP_SUFFIXES or (stat and is_picture(path)):
+            content.files[path.relative_to(folder).as_posix()] = stat and (stat.st_size, stat.st_mtime)
+        else:
+            content.others[path.suffix.lower() or "without a suffix"] += 1
+    return content
 
 # %% ../../../nbs/08_search/1_gallery/10_inputs.ipynb #3f7239e0
 def picture_sources(
@@ -181,11 +208,11 @@ def _files_of(path: Path) -> dict[str, Path]:
         "a folder of images or clips, or one file",
         "Check the path.",
     )
-    names = picture_files(path) if path.is_dir() else None
+    names = folder_content(path).files if path.is_dir() else None
     expect(
         names != {},
         f"{path}: no image files",
-        f"files that end in {', '.join(PICTURE_SUFFIXES + CLIP_SUFFIXES)}",
+        f"files that can be decoded as {', '.join(DECODERS)}, or that end in {', '.join(CLIP_SUFFIXES)}",
         "Check the folder.",
     )
     return {path.name: path} if names is None else {name: path / name for name in names}

@@ -14,6 +14,8 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +26,7 @@ from ...backbone.towers import one_ahead
 from ...base.contracts import LabError
 from ...base.foundation import expect, progress_bar
 from ...base.presets import opening
-from ...corpora.visuals import Visual, opened_picture, read_picture
+from ...corpora.visuals import Visual, n_frames, opened_picture, read_picture
 from .inputs import escaped, is_clip, is_text, open_picture, open_visual, thumbnail
 
 # %% ../../../nbs/08_search/1_gallery/15_reading.ipynb #df0d1728
@@ -50,10 +52,26 @@ def _read_file(source: str | Path) -> tuple[Image.Image | Visual, dict]:
         file.seek(0)
         if is_clip(source):
             return open_visual(source), facts
-        opened = opened_picture(file, path)
+        opened = opened_picture(file, path, max_side=LONGEST_SIDE)
         size = opened.size  # decoding a fraction of a JPEG changes it
+        if n_frames(opened) > 1:
+            return open_visual(opened), facts | dict(zip(("width", "height"), size))
         visual = read_picture(opened, LONGEST_SIDE)
-        return visual, facts | _upright_size(*size, visual)
+        return visual, facts | _upright_size(*size, visual) | _date_of(opened)
+
+
+_EXIF = 0x8769  # directory of a photograph's facts
+_TAKEN = 0x9003, 0x9004  # tags in it: when a photograph was taken, when it became digital
+
+
+def _date_of(opened: Image.Image) -> dict[str, object]:
+    "When a photograph was taken, by the clock of its camera: seconds, and the year; nothing if that is not known"
+    with suppress(Exception):  # of damaged metadata
+        exif = opened.getexif()
+        found = [exif.get_ifd(_EXIF).get(tag) for tag in _TAKEN] + [exif.get(0x132)]
+        taken = datetime.strptime(next(filter(None, found)).strip("\0 "), "%Y:%m:%d %H:%M:%S")
+        return dict(taken=taken.timestamp(), year=taken.year)
+    return {}
 
 # %% ../../../nbs/08_search/1_gallery/15_reading.ipynb #ee1250bb
 def _upright_size(width: int, height: int, read: Image.Image) -> dict[str, int]:

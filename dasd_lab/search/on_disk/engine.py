@@ -42,8 +42,8 @@ class Engine(Protocol):
     def walk(self, columns: Sequence[Column], where: Sequence[Condition] = (), size: int = 10_000) -> Iterator[Rows]:
         "All rows, each once, in any order, in parts of at most `size` rows"
 
-    def count(self, where: Sequence[Condition] = ()) -> int:
-        "Number of rows"
+    def count(self, where: Sequence[Condition] = (), known: Column | None = None) -> int:
+        "Number of rows; with `known`, of those that have a value in this column"
 
     def tidy(self) -> None:
         "Index new rows and compact small files; searches continue meanwhile"

@@ -6,10 +6,14 @@
 __all__ = ['FAILURES', 'ImportReport', 'failures', 'File', 'import_folder']
 
 # %% ../../../nbs/08_search/2_on_disk/80_importing.ipynb #f9ca7e9b
+import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from fastcore.basics import chunked
@@ -18,7 +22,7 @@ from ...base.foundation import MissingPackage, expect
 from ...base.presets import read_json
 from ...base.storage import write_json
 from ...corpora.descriptions import Captioner
-from ..gallery.inputs import MOST_ID, escaped, is_text, picture_files, possible_ids
+from ..gallery.inputs import MOST_ID, escaped, folder_content, is_text, possible_ids
 from ..gallery.reading import ReadAhead, readable
 from .engine import Rows
 from .filters import read_filter
@@ -32,14 +36,27 @@ class ImportReport:
     folder: str
     added: int = 0  # new files
     changed: int = 0  # files with another size or modification time
+    moved: int = 0  # files that the gallery had under another name
     unchanged: int = 0  # files that were not opened
     failed: dict[str, str] = field(default_factory=dict)  # id → why it cannot be read, now or in an earlier import
     refused: dict[str, str] = field(default_factory=dict)  # id → why it cannot be the id of this file: left out
     gone: tuple[str, ...] = ()  # ids whose files no longer exist
+    removed: int = 0  # images that were removed from the gallery
+    unreadable: dict[str, str] = field(default_factory=dict)  # folder → why it cannot be opened
+    others: Mapping[str, int] = field(
+        default_factory=dict
+    )  # suffix of files that are neither images nor clips → number
 
     def __repr__(self) -> str:
-        counts = dict(added=self.added, changed=self.changed, unchanged=self.unchanged, gone=len(self.gone))
-        counts |= {"could not be read": len(self.failed), "left out for their ids": len(self.refused)}
+        counts = dict(added=self.added, changed=self.changed, moved=self.moved, unchanged=self.unchanged)
+        counts |= {
+            "removed": self.removed,
+            "gone": len(self.gone) - self.removed,
+            "could not be read": len(self.failed),
+        }
+        counts |= {"left out for their ids": len(self.refused), "folders could not be opened": len(self.unreadable)}
+        kinds = ", ".join(f"{n:,} {suffix}" for suffix, n in Counter(self.others).most_common(5))
+        counts[f"files of other types ({kinds})"] = sum(self.others.values())
         return f"{self.folder}: {', '.join(f'{n:,} {label}' for label, n in counts.items() if n) or 'no images'}"
 
 # %% ../../../nbs/08_search/2_on_disk/80_importing.ipynb #8394aec2
@@ -104,6 +121,39 @@ def _note_moves(gallery: StoredGallery, imported: Mapping[str, File], files: Map
     for part in chunked(moved, 10_000):
         gallery.engine.put(part, {gallery.columns["source"]: [files[id].path for id in part]}, insert=False)
 
+# %% ../../../nbs/08_search/2_on_disk/80_importing.ipynb #e840aa8a
+def _rename_moved(gallery: StoredGallery, gone: list[str], files: Mapping[str, File], imported: dict[str, File]) -> int:
+    "Give images whose files have other names now the ids of these; returns their number"
+    digests = dict(zip(*(gallery.engine.read(gone, [gallery.columns["digest"]])[name] for name in ("id", "digest"))))
+    missing: dict[tuple, list[str]] = {}
+    for id in digests:
+        missing.setdefault((imported[id].status[0], digests[id]), []).append(id)
+    sizes = {size for size, _ in missing}
+    new_ids = {}
+    for id, file in files.items():
+        if id not in imported and file.status and file.status[0] in sizes:
+            with suppress(OSError), open(file.path, "rb") as f:
+                same = missing.get((file.status[0], hashlib.file_digest(f, "sha256").hexdigest()))
+                if same:
+                    new_ids[same.pop()] = id
+    for part in chunked(new_ids, 1000):
+        gallery.rename({id: new_ids[id] for id in part})
+        paths = [files[new_ids[id]] for id in part]
+        facts = dict(source=[file.path for file in paths], modified=[file.status[1] for file in paths])
+        columns = {gallery.columns[name]: values for name, values in facts.items()}
+        gallery.engine.put([new_ids[id] for id in part], columns, insert=False)
+    for old, new in new_ids.items():
+        imported.pop(old)
+        imported[new] = files[new]
+    return len(new_ids)
+
+
+def _emptied(gone: Iterable[str], files: Iterable[str]) -> set[str]:  # '.': the whole folder
+    "The outermost folders, of paths below a folder, that had images and have none"
+    there = {folder for name in files for folder in PurePosixPath(name).parents}
+    empty = [[f for f in reversed(PurePosixPath(name).parents) if f not in there][:1] for name in gone]
+    return {str(folder) for folders in empty for folder in folders}
+
 # %% ../../../nbs/08_search/2_on_disk/80_importing.ipynb #149b8709
 def _files_to_read(
     report: ImportReport,  # notes what is not read, and why
@@ -149,6 +199,19 @@ def _note_failures(gallery: StoredGallery, start: str, failed: Mapping[str, str]
     if after != before:
         write_json(after, gallery.folder / FAILURES)
 
+# %% ../../../nbs/08_search/2_on_disk/80_importing.ipynb #cb28e845
+def _check_emptied(report: ImportReport, gone: Sequence[str], files: Mapping, emptied: Sequence[str]) -> None:
+    "Refuse to remove the images of a folder that has none any more, unless it is named"
+    there = [name for name, status in files.items() if status]
+    empty = [name for name in _emptied(gone, there) if not any(fnmatchcase(name, pattern) for pattern in emptied)]
+    expect(
+        not empty,
+        f"{', '.join(sorted(empty)[:5])} in {report.folder} without images, of which the gallery has {len(gone):,}",
+        "folders that contain images",
+        "Check that their disk is connected. To remove the images nevertheless, name the folder: --forget "
+        f"{min(empty, default='')}, or remove_gone=[…] in Python.",
+    )
+
 # %% ../../../nbs/08_search/2_on_disk/80_importing.ipynb #fc588c05
 def import_folder(
     gallery: StoredGallery,  # that is updated
@@ -158,7 +221,9 @@ def import_folder(
     facts: Callable[[Path], Mapping[str, object]] | None = None,  # file → columns of your own
     batch_size: int = 64,  # images that are stored together
     retry: bool = False,  # also read files again that failed and have not changed
-    remove_gone: bool = False,  # remove images whose files no longer exist
+    exclude: Sequence[str] = (),  # patterns of names and paths that are left out
+    # remove images whose files no longer exist; a list: also those of folders without images now, by their patterns
+    remove_gone: bool | Sequence[str] = False,
     progress: Callable[[Iterable], Iterable] = iter,  # such as tqdm
     captioner: Captioner | None = None,  # describes images for methods that read descriptions
 ) -> ImportReport:
@@ -172,16 +237,15 @@ def import_folder(
         "Rename the folder.",
     )
     start = f"{folder}{os.sep}"  # of all paths below the folder
-    files = {escaped(prefix + name): File(start + name, status) for name, status in picture_files(folder).items()}
+    content = folder_content(folder, exclude)
+    report.unreadable, report.others = content.unreadable, content.others
+    files = {escaped(prefix + name): File(start + name, status) for name, status in content.files.items()}
     imported = _imported(gallery, start, files)
+    report.moved = _rename_moved(gallery, _gone(start, files, imported), files, imported)
     report.gone = tuple(_gone(start, files, imported))
-    if remove_gone and report.gone:
-        expect(
-            any(file.status for file in files.values()),
-            f"{folder} without images, of which the gallery has {len(report.gone):,}",
-            "a folder that contains images",
-            "Check that its disk is connected. To remove the images nevertheless: gallery.delete(ids).",
-        )
+    if remove_gone is not False:
+        emptied = () if remove_gone is True else remove_gone
+        _check_emptied(report, [imported[id].path[len(start) :] for id in report.gone], content.files, emptied)
     todo = _files_to_read(report, files, imported, {} if retry else failures(gallery))
     _note_moves(gallery, imported, {id: file for id, file in files.items() if id not in todo | report.refused})
     passing: set[str] = set()
@@ -190,7 +254,7 @@ def import_folder(
         passing.update(_read_files(gallery, todo, report, batches, facts, captioner))
     finally:
         _note_failures(gallery, start, {id: why for id, why in report.failed.items() if id not in passing}, files)
-    if remove_gone and report.gone:
-        gallery.delete(report.gone)
+    if remove_gone is not False and report.gone:
+        report.removed = gallery.delete(report.gone)
     gallery.tidy()
     return report

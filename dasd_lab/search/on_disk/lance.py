@@ -267,11 +267,14 @@ def walk(
 
 # %% ../../../nbs/08_search/2_on_disk/50_lance.ipynb #3d0f9ce5
 @patch
-def count(self: LanceEngine, where: Sequence[Condition] = ()) -> int:
-    "Number of rows"
+def count(self: LanceEngine, where: Sequence[Condition] = (), known: Column | None = None) -> int:
+    "Number of rows; with `known`, of those that have a value in this column"
     table = self.table
+    if known and known.name not in table.schema.names:
+        return 0
+    sql = " and ".join(filter(None, [as_sql(where, table.schema.names), known and f"`{known.name}` is not null"]))
     with self._errors():
-        return table.count_rows(as_sql(where, table.schema.names))
+        return table.count_rows(sql or None)
 
 # %% ../../../nbs/08_search/2_on_disk/50_lance.ipynb #88fe31e6
 @patch

@@ -285,10 +285,12 @@ def walk(
 
 # %% ../../../nbs/08_search/2_on_disk/60_milvus.ipynb #3dff2e40
 @patch
-def count(self: MilvusEngine, where: Sequence[Condition] = ()) -> int:
-    "Number of rows"
+def count(self: MilvusEngine, where: Sequence[Condition] = (), known: Column | None = None) -> int:
+    "Number of rows; with `known`, of those that have a value in this column of vectors"
     with self._errors():
-        found = self._client.query(self.name, filter=as_filter(where), output_fields=["count(*)"])
+        if known and not self._client.has_collection(self._collection(known)):
+            return 0
+        found = self._client.query(self._collection(known), filter=as_filter(where), output_fields=["count(*)"])
     return found[0]["count(*)"]
 
 

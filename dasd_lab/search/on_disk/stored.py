@@ -35,7 +35,7 @@ from ..gallery.in_memory import Hits, described, doubt_about, encoded, hits_of
 from ..gallery.inputs import open_visual, picture_sources, thumbnail
 from ..gallery.reading import ReadVisual, read_in_batches
 from .engine import Engine, checked_rows
-from .filters import FACTS, Column, read_filter
+from .filters import DATES, FACTS, Column, read_filter
 from .places import check_address, is_gallery, read_record
 from .thumbnails import StoredThumbnails
 from ..queries import read_query
@@ -129,8 +129,8 @@ def embedding_name(
 DEEPEST = 10_000  # the last rank of a search
 
 
-_KINDS = dict(width="integer", height="integer", bytes="integer", modified="number", added="number")
-_NAMES = "source", "kind", "width", "height", "bytes", "modified", "digest", "added", "description"
+_KINDS = dict.fromkeys(("width", "height", "bytes", "year"), "integer") | dict.fromkeys(DATES, "number")
+_NAMES = "source", "kind", "width", "height", "bytes", "modified", "taken", "year", "digest", "added", "description"
 BUILT_IN = tuple(Column(name, _KINDS.get(name, "text")) for name in _NAMES)
 
 
@@ -195,7 +195,7 @@ def _recorded_engine(self: StoredGallery, content: Mapping) -> Engine:
 @patch
 def _check_columns(self: StoredGallery, columns: Mapping[str, str]) -> None:
     "Refuse columns that cannot be facts, and those that the gallery has with another kind"
-    reserved = {"id", *_NAMES}
+    reserved = {"id", *_NAMES} - {"year"}  # of a photograph, unless it is a column of your own
     rule = f"one of the kinds {', '.join(FACTS)}, and none of the names {', '.join(sorted(reserved))}"
     known = record_of(self.folder)["columns"] if is_gallery(self.folder) else {}
     for name, kind in columns.items():
@@ -366,7 +366,9 @@ def store(
     given = {id: text for id, text in (descriptions or {}).items() if text}
     texts = described(self.method, images, kept | given, captioner)
     visuals = encoded(self.method, [image.visual for image in images.values()], list(texts.values()))
-    rows = [image.facts | dict(description=texts[id] or None) | facts[id] for id, image in images.items()]
+    own = record_of(self.folder)["columns"]
+    read = {id: {name: v for name, v in image.facts.items() if name not in own} for id, image in images.items()}
+    rows = [read[id] | dict(description=texts[id] or None) | facts[id] for id in ids]
     replaced = [id for id, row in zip(ids, rows) if id in old and old[id] != row["digest"]]
     self._forget(replaced, self.embeddings.keys() - {self.embedding})
     thumbnails = {id: image.thumbnail for id, image in images.items()}
@@ -618,6 +620,27 @@ def delete(
     self.thumbnails.remove(ids)  # first: a thumbnail without a row could not be removed any more
     return self.engine.remove(ids)
 
+# %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #9ae99229
+@patch
+def rename(
+    self: StoredGallery,
+    new_ids: Mapping[str, str],  # id → another one, which the gallery does not have
+) -> None:
+    "Give images other ids; all that is known of them stays"
+    ids = list(new_ids)
+    facts = self.engine.read(ids, list(self.columns.values()))
+    there = [new_ids[id] for id in facts["id"]]
+    self.engine.put(there, {column: facts[name] for name, column in self.columns.items()})
+    for name in self.embeddings:
+        columns = self.embedding_columns(name)
+        rows = self.engine.read(ids, list(columns.values()))
+        known = np.flatnonzero(~np.isnan(rows[columns["features"].name]).any(1))
+        if len(known):
+            of = [new_ids[rows["id"][i]] for i in known]
+            self.engine.put(of, {column: rows[column.name][known] for column in columns.values()})
+    self.thumbnails.put({new: self.thumbnails[old] for old, new in new_ids.items() if old in self.thumbnails})
+    self.delete(ids)
+
 # %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #601bd71d
 @patch
 def count(
@@ -626,6 +649,18 @@ def count(
 ) -> int:
     "Number of images"
     return self.engine.count(read_filter(where, self.columns))
+
+# %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #8f7a7b38
+@patch
+def n_embedded(
+    self: StoredGallery,
+    embedding: str | None = None,  # name of an embedding; None: that of the method
+) -> int:
+    "Number of images that have an embedding"
+    name = embedding or self.embedding
+    if name not in self.embeddings:
+        return 0
+    return self.engine.count(known=self.embedding_columns(name)["features"])
 
 # %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #ffe7d80d
 @patch
