@@ -48,6 +48,7 @@ COLUMNS = dict(
     visual_mask="[B, V]",
     source_ids="[B, L] token ids of source captions, from the method's tokenizer",
     source_end="[B]",
+    sentence_vectors="[B, n] of target captions, from a frozen sentence encoder",
     description_ids="[B, L] token ids of English image descriptions",
     description_end="[B]",
     visual_index="[B] index of the image",
@@ -372,7 +373,7 @@ METHOD_MODULES = dict(
     lora="dasd_lab.methods.dasd.low_rank",
     leccr="dasd_lab.methods.leccr.encoder",
     smalr="dasd_lab.methods.smalr.encoder",
-    multilingual="dasd_lab.methods.baselines.multilingual",
+    teacher="dasd_lab.methods.baselines.teacher",
 )
 
 

@@ -37,6 +37,7 @@ from ..training.recipes import VERSIONS
 TRAINED = dict(
     static_adapter="static_adapter.{}",
     lora="lora.{}",
+    teacher="teacher.{}",
     dasd="dasd.{}",
     dasd_expression="dasd.{}_expression",
     leccr="leccr.{}",

@@ -316,7 +316,11 @@ def _caption_batches(method: RetrievalMethod, data: TrainingData, seed: int) -> 
 
 # %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #ccca41d0
 def _text_columns(method: RetrievalMethod, data: TrainingData) -> dict[str, Column]:
-    "Columns of the source captions, beside their frozen features"
+    "Columns of the captions, beside the frozen features of their originals"
+    if "sentence_vectors" in method.read_columns:
+        ends = np.cumsum([0, *(len(p.target) for p in data.pairs.values())])
+        rows = {language: range(a, b) for language, a, b in zip(data.pairs, ends, ends[1:])}
+        return dict(sentence_vectors=(rows, method.sentences([c for p in data.pairs.values() for c in p.target])))
     if "source_ids" not in method.read_columns:
         return {}
     texts = list(dict.fromkeys(caption for p in data.pairs.values() for caption in p.source))

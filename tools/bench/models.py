@@ -13,7 +13,7 @@ from measuring import arguments, in_turn, keep
 from dasd_lab.backbone.open_clip import clip_tokenizer, offline_config, registry_config
 from dasd_lab.backbone.towers import Backbone, build
 from dasd_lab.backbone.weights import CATALOGUE, two_towers
-from dasd_lab.methods.baselines.multilingual import Multilingual
+from dasd_lab.methods.baselines.teacher import Teacher
 from dasd_lab.runs.loading import load_run
 
 QUERY = "zwei Hunde rennen durch den Schnee"
@@ -26,7 +26,7 @@ def parts(name: str) -> tuple:  # modules, call that encodes an image, call that
     if name in SHIPPED:
         method = load_run(name)
         backbone = method.backbone
-        modules = [backbone, method, *([method.encoder] if isinstance(method, Multilingual) else [])]
+        modules = [backbone, method, *([method.encoder] if isinstance(method, Teacher) else [])]
         query = partial(method.encode_captions, [QUERY], "de")
     else:
         config, kind = offline_config(registry_config(CATALOGUE[name].opens))

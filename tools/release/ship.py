@@ -38,7 +38,7 @@ from dasd_lab.corpora.catalog import CaptionPairs, corpus_named, load_corpus
 from dasd_lab.evaluation.fields import field_figures, usual_fields
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.evaluation.short_queries import short_queries
-from dasd_lab.methods.baselines.multilingual import Multilingual, MultilingualConfig
+from dasd_lab.methods.baselines.teacher import SentenceHeadConfig, Teacher, TeacherConfig
 from dasd_lab.runs.saved import load_method, own_state, save_method
 from dasd_lab.runs.shipped import MULTILINGUAL
 from dasd_lab.search.calibrating import calibrate
@@ -295,13 +295,14 @@ def multilingual_part(ship: Shipping) -> None:
     backbone = ship.backbone
     captions = ship.corpus.captions("train", backbone.source_language, "human")
     texts = list(dict.fromkeys(caption.text for caption in captions))
-    method = Multilingual(MultilingualConfig(), backbone).fit(texts, tqdm)
+    method = Teacher(TeacherConfig(head=SentenceHeadConfig(layers=(12,), hidden=0)), backbone)
+    method.fit_language(backbone.source_language, texts, backbone.encode_source(texts, progress=tqdm))
     facts = dict(
         captions=len(texts),
         languages=list(method.languages),
         parameters=sum(p.numel() for p in own_state(method).values()),
-        encoder=method.config.encoder,
-        encoder_version=version(method.config.encoder),
+        encoder=method.config.head.encoder,
+        encoder_version=version(method.config.head.encoder),
         cpu_s=ship.cpu_s(),
     )
     ship.add(MULTILINGUAL, lambda folder: save_method(method, folder, half=True), facts)
