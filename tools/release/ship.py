@@ -5,7 +5,7 @@ python tools/release/ship.py --only backbone       # one part; methods are train
 python tools/release/ship.py --only static_adapter
 python tools/release/ship.py --only figures        # evaluate again what is stored
 python tools/release/ship.py --only doubt          # signs that results may be wrong, after `method` was trained
-python tools/release/ship.py --world photographs --only words         # words that describe images; or multilingual, paper
+python tools/release/ship.py --world photographs --only words         # words that describe images
 
 The world photographs needs Flickr8k (DASD_LAB_FLICKR8K); features of its pictures are kept in runs/flickr8k. A part
 that would make the folder larger than its world allows is refused. Where its size is known beforehand, nothing is
@@ -106,7 +106,7 @@ WORLDS = dict(
             # sizes with which DASD in the paper's regime fits into the folder
             paper=(
                 "dasd.photographs_paper",
-                {"config.adapter.characteristics_width": 128, "config.disentangler.hidden": 32},
+                {"config.adapter.characteristics_width": 96, "config.disentangler.hidden": 24},
             ),
             # words and entries with which SMALR fits into the folder
             smalr=(
