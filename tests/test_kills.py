@@ -68,6 +68,36 @@ def test_an_import_that_is_killed_again_and_again_ends_as_one_that_is_not(tmp_pa
     assert gallery.embed() == 0
 
 
+def import_captions(table: Path, folder: Path) -> None:
+    from dasd_lab.corpora.own.corpus import import_corpus, understand
+
+    import_corpus(understand(table, table.parent / "pictures"), folder)
+
+
+def test_an_import_of_captions_that_is_killed_leaves_a_whole_corpus_or_none(tmp_path):
+    (tmp_path / "pictures").mkdir()
+    for i in range(200):
+        Image.new("RGB", (8, 8), (i, 0, 0)).save(tmp_path / f"pictures/{i}.png")
+    rows = "".join(f"{i}.png,de,ein Bild {i}\n" for i in range(200))
+    (tmp_path / "captions.csv").write_text("visual_id,language,text\n" + rows)
+    start = time.monotonic()
+    import_captions(tmp_path / "captions.csv", tmp_path / "straight")
+    took = time.monotonic() - start
+    expected = contents(tmp_path / "straight")
+    del expected["manifest.json"]  # has its name
+    for _ in range(3 * KILLS):
+        p = PROCESSES.Process(target=import_captions, args=(tmp_path / "captions.csv", tmp_path / "corpora/x"))
+        p.start()
+        time.sleep(random.uniform(0, 2 * took))
+        p.kill()
+        p.join()
+        if (tmp_path / "corpora/x").exists():
+            assert expected.items() <= contents(tmp_path / "corpora/x").items()
+    import_captions(tmp_path / "captions.csv", tmp_path / "corpora/x")
+    assert expected.items() <= contents(tmp_path / "corpora/x").items()
+    assert [p.name for p in (tmp_path / "corpora").iterdir()] == ["x"]
+
+
 def test_publishing_that_is_killed_leaves_a_whole_folder_or_none(tmp_path):
     "Half of the kills come at any moment, half while the folder is written"
     from dasd_lab.training.recipes import train
