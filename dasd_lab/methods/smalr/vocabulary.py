@@ -100,7 +100,7 @@ def word_tokenizer(
         name not in PREFERRED.values() or find_spec(name),
         f"the tokenizer {name}, which is not installed",
         f"the package {name}",
-        "pip install 'dasd_lab[smalr]', or train with another tokenizer.",
+        f"{install_command('smalr')}, or train with another tokenizer.",
     )
     return TOKENIZERS[name]()
 
