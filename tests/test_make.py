@@ -145,5 +145,5 @@ def test_line_ends_are_those_that_a_shell_reads():
     if not (ROOT / ".git").exists():
         pytest.skip("not a clone")
     for name in ("Makefile", "tools/venv.sh", "nbs/index.ipynb", "pyproject.toml"):
-        said = subprocess.run(["git", "check-attr", "text", "eol", name], cwd=ROOT, capture_output=True, text=True)
-        assert "text: auto" in said.stdout and "eol: lf" in said.stdout
+        said = subprocess.check_output(["git", "check-attr", "text", "eol", "--", name], cwd=ROOT, text=True)
+        assert "text: auto" in said and "eol: lf" in said

@@ -22,6 +22,7 @@ from fastcore.basics import patch
 from torch import Tensor
 
 from ...base.contracts import LabError, expect
+from ...base.foundation import install_command
 from ...base.presets import opening, read_json
 from ...base.storage import write_json
 from ...corpora.captions import COMBINING_MARKS
