@@ -251,6 +251,11 @@ def test_a_run_on_the_backbone_of_another_run(kept):
         ({"stages.0.terms.0.loss": "alignement"}, "alignement"),
         ({"stages.0.trains": ["adapter"]}, "adapter"),
         ({"config.text_blocks": 9}, "text_blocks"),
+        ({"stages.1.terms.0.options": dict(temperature=-1)}, "temperature = -1"),
+        ({"stages.1.terms.0.weight": -1}, "weight = -1"),
+        ({"stages.0.learning_rate": float("inf")}, "learning_rate = inf"),
+        ({"stages.0.warmup": 1.5}, "warmup = 1.5"),
+        ({"config.adapter.bottleneck": -4}, "bottleneck = -4"),
     ],
     ids=lambda c: next(iter(c)) if isinstance(c, dict) else c,
 )

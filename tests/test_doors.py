@@ -8,11 +8,13 @@ import json
 import os
 import random
 import re
+import shutil
 import socket
 import struct
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from copy import deepcopy
 from itertools import product
 from pathlib import Path
 
@@ -27,10 +29,12 @@ from served import draw, make
 
 from dasd_lab.base.contracts import MODE, Caption, LabError, evaluating
 from dasd_lab.base.foundation import counted
+from dasd_lab.base.presets import leaves
 from dasd_lab.base.storage import table_cell, table_text, whole_folder
 from dasd_lab.corpora.captions import read_captions, write_captions
 from dasd_lab.corpora.visuals import DECODERS, read_picture
 from dasd_lab.evaluation.retrieval import rank
+from dasd_lab.runs.loading import load_run
 from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.search.gallery.inputs import MOST_TEXT
 from dasd_lab.search.gallery.reading import try_read_visual
@@ -265,3 +269,52 @@ def test_searches_beside_a_training_see_evaluation_and_leave_training(monkeypatc
         stepped = pool.map(step, range(40 * SOAK))
         assert all(seen == {False} for seen in searched) and all(seen == {True} for seen in stepped)
     assert all(m.training for m in modules)
+
+
+PICTOGRAMS = ROOT / "data/weights/pictograms"
+
+
+@pytest.fixture
+def model(tmp_path):
+    "A copy of a model that could be of somebody else"
+    return Path(shutil.copytree(PICTOGRAMS, tmp_path / "theirs"))
+
+
+FILES = [p.relative_to(PICTOGRAMS) for folder in (".", "method", "backbone") for p in (PICTOGRAMS / folder).glob("*.*")]
+
+
+@pytest.mark.parametrize("file", FILES, ids=str)
+def test_no_file_of_a_model_is_a_device_or_too_large(model, file):
+    path = model / file
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    with pytest.raises(LabError):
+        load_run(model)
+    if path.suffix == ".json":
+        path.unlink()
+        with open(path, "w") as f:
+            f.truncate(2**31)  # without blocks on the disk
+        with pytest.raises(LabError):
+            load_run(model)
+
+
+@pytest.mark.parametrize("part, setting", [("backbone", "model_cfg"), ("method", "config")])
+def test_a_model_is_built_no_larger_than_its_weights(model, part, setting):
+    manifest = model / part / "manifest.json"
+    content = json.loads(manifest.read_text())
+    numbers = [name for name, value in leaves(content[setting]).items() if type(value) is int]
+    assert "text_cfg.layers" in numbers or part == "method"
+    peak_mb()
+    before = peak_mb()
+    for name in numbers[:: 1 if SOAK > 1 else 2]:
+        for value in (100_000, 10**9):
+            changed = deepcopy(content)
+            *path, last = name.split(".")
+            node = changed[setting]
+            for key in path:
+                node = node[key]
+            node[last] = value
+            manifest.write_text(json.dumps(changed))
+            with suppress(LabError):
+                load_run(model)
+    assert peak_mb() - before < 1500

@@ -346,7 +346,7 @@ def open_clip_backbone(
     if tokenizer is None:
         file = folder / "tokenizer.json" if folder and model_cfg["text_cfg"].get("hf_tokenizer_name") else None
         tokenizer = tokenizer_for(model_cfg["text_cfg"], file if file and file.is_file() else None)
-    clip, text = build(kind, model_cfg)
+    clip, text = build(kind, model_cfg, weights)
     with opening(weights, "the weights of this model; pickled code is never opened", "Fetch the whole repository."):
         open_clip.load_checkpoint(clip, str(weights))
     options: dict[str, Any] = dict(text=text, kind=kind, languages=card_languages(folder) if folder else None)

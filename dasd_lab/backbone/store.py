@@ -237,7 +237,7 @@ class FeatureStore:
 
     @cached_property
     def ids(self) -> dict[str, list[str]]:
-        return read_json(self.folder / "ids.json")  # source → captions; other parts → ids of visuals
+        return read_json(self.folder / "ids.json", most_bytes=2**31)  # source → captions; other parts → ids of visuals
 
     @property
     def left_out(self) -> frozenset[int]:

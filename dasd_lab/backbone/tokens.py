@@ -87,6 +87,7 @@ class CaptionTokenizer:
 def load(cls: CaptionTokenizer, path: str | Path, **names) -> "CaptionTokenizer":
     "Read a tokenizer and its table; names passed here override those of the table"
     with opening(path, "a tokenizer.json of the library `tokenizers`", "Restore the file."):
+        assert Path(path).stat().st_size < 2**28, "more than 256 MB"
         tokenizer = Tokenizer.from_file(str(path))
     table = read_json(table_beside(path), dict, "the table beside a tokenizer", optional=True)
     size = tokenizer.get_vocab_size()

@@ -461,7 +461,8 @@ def _locations(self: FolderCorpus, split: str) -> dict[str, Location]:
         without_suffix = {name.rpartition(".")[0]: place for name, place in places.items()}
         return without_suffix if len(without_suffix) == len(places) else places
     path = self.root / f"{split}.pictures.json"
-    locations = read_json(path, dict[str, Location], "the locations of images", "Import the corpus again.")
+    again = "Import the corpus again."
+    locations = read_json(path, dict[str, Location], "the locations of images", again, most_bytes=2**31)
     return {v: replace(location, file=str(self.root / location.file)) for v, location in locations.items()}
 
 

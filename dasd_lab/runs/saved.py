@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..backbone.named_words import load_words
 from ..backbone.tokens import CaptionTokenizer
-from ..backbone.towers import Backbone, check_backbone, fingerprint
+from ..backbone.towers import Backbone, check_backbone, fingerprint, fitting
 from ..backbone.vector_tables import known_table, table_facts
 from ..base.contracts import RetrievalMethod, expect, method_class
 from ..base.presets import opening, plain, settings
@@ -105,7 +105,10 @@ def method_in(
     elif "tokenizer.json" in m["files"]:
         tokenizer_type = getattr(method_type, "tokenizer_class", CaptionTokenizer)
         tokenizer = tokenizer_type.load(Path(folder) / "tokenizer.json")
-    method = method_type(settings(method_type.config_class, m["config"]), backbone, tokenizer)
+    config = settings(method_type.config_class, m["config"])
+    with torch.device("meta"), fitting(Path(folder) / "model.safetensors"):
+        method_type(config, backbone, tokenizer)
+    method = method_type(config, backbone, tokenizer)
     if text is not None:
         method.read_captions_as(text)
         weights |= {k: v for k, v in own_state(method).items() if k.startswith(method.caption_weights)}

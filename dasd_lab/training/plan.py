@@ -41,7 +41,7 @@ from dasd_lab.training.recipes import (
     published_backbone,
     scaled_stages,
 )
-from .stages import Stage, check_terms, needs_pictures, set_trainable
+from .stages import Stage, needs_pictures, set_trainable
 from .tokenization import WordVectorsChoice, token_vectors_of
 
 # %% ../../nbs/06_training/3_planning/30_plan.ipynb #39dd9099
@@ -193,7 +193,6 @@ class StagePlan:
 # %% ../../nbs/06_training/3_planning/30_plan.ipynb #3f3b6a45
 def _stage_plan(stage: Stage, preset: dict, method: RetrievalMethod) -> StagePlan:
     "One stage, with the parameters that it trains"
-    check_terms(stage)
     captions = stage.steps * stage.batch_size
     if method.batch_type == "images":
         captions *= stage.captions * (1 + len(method.languages))

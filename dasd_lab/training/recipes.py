@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['Batches', 'FEWEST', 'TrainingData', 'training_data', 'method_and_config', 'columns_of', 'origins_of',
            'batches_of_images', 'counted_captions', 'tokenizer_captions', 'new_method', 'batches_for', 'parallel_data',
-           'scaled_stages', 'stages_for', 'BackboneChoice', 'published_backbone', 'Finetuning', 'finetuning_of',
-           'corpora_of', 'trained_source', 'backbone_for', 'Run', 'train', 'resume']
+           'read_stages', 'scaled_stages', 'stages_for', 'BackboneChoice', 'published_backbone', 'Finetuning',
+           'finetuning_of', 'corpora_of', 'trained_source', 'backbone_for', 'Run', 'train', 'resume']
 
 # %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #2fee03e3
 import shutil
@@ -389,14 +389,20 @@ def parallel_data(
     return TrainingData(aligned, _source_features(aligned, backbone, None, **columns), about, descriptions)
 
 # %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #6fbe3f37
+def read_stages(
+    preset: dict,  # 'stages'
+) -> list[Stage]:
+    "The stages of a preset, checked"
+    return [settings(Stage, stage, f"stages.{i}") for i, stage in enumerate(preset.get("stages", ()))]
+
+
 def scaled_stages(
     preset: dict,  # 'stages', 'languages'
     n_languages: int,  # number of trained languages
 ) -> list[Stage]:
     "The preset's stages with steps in proportion to the languages, unless a batch holds all of them"
     share = 1.0 if batches_of_images(preset) else n_languages / len(required(preset, "languages"))
-    stages = [settings(Stage, s, f"stages.{i}") for i, s in enumerate(preset["stages"])]
-    return [replace(s, steps=max(1, round(s.steps * share))) for s in stages]
+    return [replace(s, steps=max(1, round(s.steps * share))) for s in read_stages(preset)]
 
 # %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #24139fe3
 def stages_for(
@@ -775,6 +781,7 @@ def train(
     "Train a preset"
     name = preset if isinstance(preset, str) else preset.get("name", "plain data")
     preset = vary(load_preset(preset) if isinstance(preset, str) else preset, changes or {})
+    read_stages(preset)  # before anything is opened
     run_options = RunOptions(**dict(keeping=Keeping(200)) | options)
     if run_options.selection is None and preset.get("selection"):
         run_options = replace(run_options, selection=settings(Selection, preset["selection"], "selection"))

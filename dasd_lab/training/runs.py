@@ -28,7 +28,7 @@ from .graphs import Recorder, check_recording
 from .logging import RunLog
 from .optimizers import restore_optimizers, steps_of
 from .runtime import Runtime, Worker, batches_ahead, compiled, deterministic
-from .stages import Stage, check_terms, learning_rate
+from .stages import Stage, learning_rate
 from .steps import FaultPolicy, open_stage, train_step
 
 # %% ../../nbs/06_training/1_loop/80_runs.ipynb #b13c1ca8
@@ -135,7 +135,6 @@ def _check(self: TrainingRun) -> None:
     check_recording(type(self.method), self.worker)
     for stage in self.stages:
         self.worker.check(stage.batch_size)
-        check_terms(stage)
         open_stage(self.method, stage)
 
 # %% ../../nbs/06_training/1_loop/80_runs.ipynb #8181d2a2

@@ -248,7 +248,7 @@ def save(self: WordVocabulary, path: str | Path) -> None:
 def load(cls: WordVocabulary, path: str | Path) -> "WordVocabulary":
     "Read a vocabulary; its tokenizers must be installed"
     expected = "a file written by `WordVocabulary.save`"
-    data = read_json(path, dict, expected)
+    data = read_json(path, dict, expected, most_bytes=2**31)
     with opening(path, expected, "Restore the file."):
         if data["kind"] != "words":
             raise ValueError(data["kind"])
