@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ...base.foundation import expect, weights_root
+from ...base.foundation import expect, install_command, weights_root
 from ...base.presets import opening, read_json
 from ...base.storage import sha256
 
@@ -78,7 +78,7 @@ def open_model(
     kind = getattr(torch, dtype, None)
     expect(isinstance(kind, torch.dtype), f"dtype {dtype!r}", "float32, bfloat16 or float16", "Choose one.")
     options = dict(local_files_only=True, trust_remote_code=False)
-    next_step = "Download it again, completely; some tokenizers need `pip install 'dasd_lab[translation]'`."
+    next_step = f"Download it again, completely; some tokenizers need `{install_command('translation')}`."
     with opening(folder, f"a model for {model} of transformers, without code of its own", next_step):
         read = getattr(transformers, reader).from_pretrained(folder, **options)
         opened = getattr(transformers, model).from_pretrained(folder, weights_only=True, dtype=kind, **options)
