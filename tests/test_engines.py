@@ -264,5 +264,5 @@ def test_milvus_that_is_not_installed_or_not_there(lab, tmp_path, monkeypatch):
     new = ["gallery", "import", tmp_path / "p", "--gallery", tmp_path / "new", "--milvus"]
     assert "MILVUS_TOKEN" in lab(*new, "http://me:secret@localhost:19530")
     monkeypatch.setitem(sys.modules, "pymilvus", None)
-    assert "dasd_lab[milvus]" in lab(*new, tmp_path / "m.db")
+    assert "[milvus]" in lab(*new, tmp_path / "m.db")
     assert not (tmp_path / "new").exists() and not (tmp_path / "m.db").exists()

@@ -14,6 +14,7 @@ from served import draw
 from dasd_lab.backbone.own_features import FeatureFiles
 from dasd_lab.backbone.packaged import packaged_file
 from dasd_lab.base.contracts import LabError
+from dasd_lab.base.foundation import install_command
 from dasd_lab.commands.cli import main
 from dasd_lab.corpora import clips
 from dasd_lab.corpora.own.formats import open_tables
@@ -119,7 +120,7 @@ def test_a_missing_extra_is_named(of_the_core, tmp_path, extra, words):
     places = dict(IMAGES=draw(tmp_path / "images", 1), GALLERY=tmp_path / "gallery")
     refused = of_the_core(LAB, *(places.get(word, word) for word in words))
     message = refused.stderr.strip().splitlines()[-1]
-    assert refused.returncode == 1 and f"pip install 'dasd_lab[{extra}]'" in message, refused.stderr
+    assert refused.returncode == 1 and install_command(extra) in message, refused.stderr
 
 
 @pytest.mark.parametrize(
@@ -143,7 +144,7 @@ def test_where_a_package_is_used_its_extra_is_named(name, package, use, monkeypa
     assert package in modules_of(name)
     for module in [package, *(m for m in sys.modules if m.startswith(f"{package}."))]:
         monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(LabError, match=re.escape(f"pip install 'dasd_lab[{name}]'")):
+    with pytest.raises(LabError, match=re.escape(install_command(name))):
         use()
 
 
@@ -161,7 +162,7 @@ def test_a_clip_that_no_package_reads_is_read_once_there_is_one(clip_beside, tmp
     words = ["gallery", "import", str(clip_beside), "--gallery", str(gallery), "--run", "pictograms"]
     for _ in range(2):
         main(words)
-        assert "no package av, which pip install 'dasd_lab[video]' installs" in capsys.readouterr().out
+        assert f"no package av, which {install_command('video')} installs" in capsys.readouterr().out
     monkeypatch.delitem(sys.modules, "av")
     main(words)
     assert "v.mp4 cannot be read as a clip" in capsys.readouterr().out
@@ -172,9 +173,7 @@ def test_a_search_says_in_one_line_what_it_cannot_read(clip_beside, capsys):
         warnings.simplefilter("error")
         assert main(["search", "ein rotes Feld", "--pictures", str(clip_beside), "--run", "pictograms"]) == 0
     said = capsys.readouterr().err
-    assert (
-        "could not be read: 1; the first is v.mp4: no package av, which pip install 'dasd_lab[video]' installs" in said
-    )
+    assert f"could not be read: 1; the first is v.mp4: no package av, which {install_command('video')} installs" in said
 
 
 def test_every_extra_is_in_all_or_for_development():

@@ -138,3 +138,12 @@ def test_constraints_are_plain_releases():
     text = (ROOT / "constraints.txt").read_text()
     assert not re.search(r"https?:|file:|(?m:^-)|@", text)
     assert re.search(r"(?m)^torch==(?!2\.13\.0)[\d.]+$", text), "a plain release of torch"
+
+
+def test_line_ends_are_those_that_a_shell_reads():
+    "Also in a clone with core.autocrlf=true, as Git for Windows sets it"
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a clone")
+    for name in ("Makefile", "tools/venv.sh", "nbs/index.ipynb", "pyproject.toml"):
+        said = subprocess.check_output(["git", "check-attr", "text", "eol", "--", name], cwd=ROOT, text=True)
+        assert "text: auto" in said and "eol: lf" in said

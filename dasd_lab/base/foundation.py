@@ -5,11 +5,12 @@
 # %% auto #0
 __all__ = ['PICTURES_VARIABLE', 'WORLD_VARIABLE', 'Origin', 'LabError', 'expect', 'closest', 'counted', 'unknown_name',
            'lab_command', 'lab_folder', 'shipped_folder', 'lab_home', 'home_path', 'data_root', 'pictures_folder',
-           'weights_root', 'MissingPackage', 'progress_bar', 'uncollected', 'extra', 'installed', 'end_at_once',
-           'Caption']
+           'weights_root', 'install_command', 'MissingPackage', 'progress_bar', 'uncollected', 'extra', 'installed',
+           'end_at_once', 'Caption']
 
 # %% ../../nbs/00_base/00_foundation.ipynb #f72ca620
 import gc
+import json
 import os
 import shlex
 import sys
@@ -17,10 +18,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from numbers import Integral
 from pathlib import Path
 from typing import Literal, NoReturn
+from urllib.parse import unquote
 
 import platformdirs
 
@@ -158,6 +161,21 @@ def weights_root() -> Path:
     return Path(given).expanduser() if given else data_root() / "weights"
 
 # %% ../../nbs/00_base/00_foundation.ipynb #8a0db7f7
+def install_command(
+    name: str,  # of an extra, as in pyproject.toml
+) -> str:
+    "The command that installs an extra from where the lab was installed: an index, a checkout, a file or a repository"
+    try:
+        about = distribution("dasd_lab").read_text("direct_url.json")
+    except PackageNotFoundError:
+        about = None
+    origin = json.loads(about or "{}")
+    place = unquote(origin.get("url", "").removeprefix("file://"))
+    if origin.get("dir_info", {}).get("editable"):
+        return f"pip install -e {shlex.quote(f'{place}[{name}]')}"
+    return f"pip install {shlex.quote(f'dasd_lab[{name}]' + (origin and ' @ ' + origin['url'] or ''))}"
+
+
 class MissingPackage(LabError):
     "A package that an extra installs"
 
@@ -166,7 +184,7 @@ class MissingPackage(LabError):
         package: str,  # that is not installed
         name: str,  # of the extra, as in pyproject.toml
     ):
-        command = f"pip install 'dasd_lab[{name}]'"
+        command = install_command(name)
         super().__init__(
             f"no package {package}, which {command} installs",
             f"the packages of the extra {name}",

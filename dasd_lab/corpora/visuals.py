@@ -83,13 +83,14 @@ _CHUNKS = b"IHDR", b"PLTE", b"tRNS", b"eXIf", b"acTL", b"fcTL", b"fdAT", b"IDAT"
 
 def _without_metadata(data: bytes) -> bytes:
     "A PNG without text and profiles, which may be damaged, or larger than Pillow reads"
-    kept = data[:8]
+    kept = [data[:8]]
     at = 8
     while at < len(data):
         end = at + 12 + int.from_bytes(data[at : at + 4])
-        kept += data[at:end] if data[at + 4 : at + 8] in _CHUNKS else b""
+        if data[at + 4 : at + 8] in _CHUNKS:
+            kept.append(data[at:end])
         at = end
-    return kept
+    return b"".join(kept)
 
 
 def _opened(file: str | Path | BinaryIO) -> Image.Image:

@@ -10,9 +10,9 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ...base.foundation import expect, weights_root
+from ...base.foundation import expect, install_command, weights_root
 from ...base.presets import opening, read_json
-from ...base.storage import sha256
+from ...base.storage import fitting, sha256
 
 # %% ../../../nbs/01_corpora/5_by_machine/18_models.ipynb #c072ffbc
 FILES = ("*.safetensors", "*.json", "*.txt", "*.jinja", "*.model", "*.spm")  # of a repository that are used
@@ -78,8 +78,9 @@ def open_model(
     kind = getattr(torch, dtype, None)
     expect(isinstance(kind, torch.dtype), f"dtype {dtype!r}", "float32, bfloat16 or float16", "Choose one.")
     options = dict(local_files_only=True, trust_remote_code=False)
-    next_step = "Download it again, completely; some tokenizers need `pip install 'dasd_lab[translation]'`."
-    with opening(folder, f"a model for {model} of transformers, without code of its own", next_step):
+    next_step = f"Download it again, completely; some tokenizers need `{install_command('translation')}`."
+    expected = f"a model for {model} of transformers, without code of its own"
+    with opening(folder, expected, next_step), fitting(Path(folder)):
         read = getattr(transformers, reader).from_pretrained(folder, **options)
         opened = getattr(transformers, model).from_pretrained(folder, weights_only=True, dtype=kind, **options)
     return read, opened.eval().to(device)

@@ -22,6 +22,7 @@ from fastcore.basics import patch
 from torch import Tensor
 
 from ...base.contracts import LabError, expect
+from ...base.foundation import install_command
 from ...base.presets import opening, read_json
 from ...base.storage import write_json
 from ...corpora.captions import COMBINING_MARKS
@@ -100,7 +101,7 @@ def word_tokenizer(
         name not in PREFERRED.values() or find_spec(name),
         f"the tokenizer {name}, which is not installed",
         f"the package {name}",
-        "pip install 'dasd_lab[smalr]', or train with another tokenizer.",
+        f"{install_command('smalr')}, or train with another tokenizer.",
     )
     return TOKENIZERS[name]()
 
