@@ -641,6 +641,7 @@ WORLDS = dict(
 SHIPPED = {
     "DASD": "method",
     "DASD, paper form": "paper_form",
+    "DASD, frozen token vectors": "paper",
     "static adapter": "static_adapter",
     "official form": "official_form",
     "LECCR": "leccr",
@@ -803,10 +804,14 @@ class State(HasTraits):
         return True
 
     def offer_models(self) -> None:
-        "Select the first suitable model if the selected one is not there"
+        "Select a suitable model if the selected one is not there"
         self.available = [name for name, model in self.workbench.models.items() if self.suits(model.method)]
         if self.model not in self.available:
-            self.model = next(iter(self.available), "")
+            self.model = self.first_model()
+
+    def first_model(self) -> str:  # a name; empty: none is available
+        "The model that an explorer opens on"
+        return next(iter(self.available), "")
 
     @property
     def source(self) -> Model:

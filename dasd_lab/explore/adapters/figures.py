@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NO_MATRICES', 'heat_maps', 'norms', 'singular_values', 'hidden_change', 'token_change', 'pair_distances', 'pair_maps',
-           'similarity_maps', 'shares', 'rank_moves', 'recall_chart']
+           'similarity_maps', 'shares', 'rank_moves', 'carried_chart', 'recall_chart']
 
 # %% ../../../nbs/09_explore/2_adapters/20_figures.ipynb #48e9bb66
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ...evaluation.adaptation import matrix_norms
-from .state import NOW, Compared, Many
+from .state import NOW, Compared, Many, carried_share
 from dasd_lab.explore.theme import (
     COLOURS,
     DIVERGING,
@@ -322,6 +322,33 @@ def rank_moves(
     return legend_below(fig.update_yaxes(autorange="reversed", type="category"), 52)
 
 # %% ../../../nbs/09_explore/2_adapters/20_figures.ipynb #5026535f
+def carried_chart(
+    table: pd.DataFrame,  # see `state.carried_recall`
+) -> go.Figure:
+    "Mean recall of each language with all adapters and without any; the title says what they carry"
+    languages = [language_name(code) for code in table.index]
+    names = {"with": "with adapters", "without": "without adapters"}
+    bars = [
+        go.Bar(
+            x=languages,
+            y=table[column],
+            name=name,
+            text=[f"{value:.0f}" for value in table[column]],
+            textposition="outside",
+            cliponaxis=False,
+            marker_color=COLOURS[i],
+            hovertemplate="%{x}, " + name + ": %{y:.1f} %<extra></extra>",
+        )
+        for i, (column, name) in enumerate(names.items())
+    ]
+    mean = table.mean()
+    title = (
+        f"Adapters carry {carried_share(table):.0%} of the recall: {mean['with']:.1f} % with them, "
+        f"{mean['without']:.1f} % without"
+    )
+    return legend_below(figure(*bars, title=title, y="mean recall, %", height=340), 40)
+
+
 def recall_chart(
     table: pd.DataFrame,  # from `recall_without`
     about: Mapping,  # language, n, pictures

@@ -17,7 +17,7 @@ from fastcore.basics import patch
 
 from ...evaluation.adaptation import deviation, matrix_norms
 from . import figures as f
-from .state import NO_QUERY, NOW, PARTS, AdaptersState
+from .state import NO_QUERY, NOW, PARTS, AdaptersState, carried_recall
 from dasd_lab.explore.controls import (
     Fold,
     QueryBox,
@@ -70,7 +70,7 @@ class Adapters(Panel):
     state_class = AdaptersState
 
     def sections(self):
-        parts = self._captions, self._switches, self._matrices, self._change, self._pairs, self._many, self._recall
+        parts = self._captions, self._carried, self._switches, self._matrices, self._change, self._pairs, self._many, self._recall
         return [part() for part in parts]
 
     def start(self, *first) -> None:
@@ -157,6 +157,20 @@ def _sample(self: Adapters) -> None:
     self.state.draw(max(1, len(self.state.queries)), self.drawn)
 
 # %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #d024323f
+@patch
+def _carried(self: Adapters):
+    return section(
+        "What adapters carry",
+        self.plot("dl-carried", _carried_figure, "model"),
+        note="Mean recall on the test captions of each language, measured when the model was trained.",
+    )
+
+
+def _carried_figure(s: AdaptersState) -> go.Figure | str:
+    table = carried_recall(s.method)
+    return "Not measured for this model. See Recall with adapters off, below." if table is None else f.carried_chart(table)
+
+
 @patch
 def _switches(self: Adapters):
     s = self.state

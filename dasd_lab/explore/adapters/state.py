@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NOW', 'OWN_IMAGE', 'SELECTED_IMAGE', 'BEST_IMAGE', 'PARTS', 'NO_QUERY', 'AdaptedQuery', 'Compared', 'Many',
-           'AdaptersState']
+           'carried_recall', 'carried_share', 'AdaptersState']
 
 # %% ../../../nbs/09_explore/2_adapters/10_state.ipynb #59fedaca
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ from fastcore.basics import patch
 from torch import Tensor
 from traitlets import Any, Dict, Enum, Int, List, Set
 
-from ...base.contracts import Caption, LabError, expect
+from ...base.contracts import Caption, LabError, RetrievalMethod, expect
 from dasd_lab.evaluation.adaptation import (
     Adapted,
     GroupedRows,
@@ -37,6 +37,7 @@ from dasd_lab.evaluation.adaptation import (
 from ...evaluation.retrieval import slice_scores
 from ..workbench import State, shows_messages
 from ...methods.dasd.encoder import AdaptedEncoder
+from ...runs.shipped import run_card
 from ...search.gallery.in_memory import best_of_slices
 from ...search.queries import Query, read_query
 
@@ -153,6 +154,24 @@ def _entry(
     return NO_QUERY | (dict(given) if isinstance(given, Mapping) else dict(text=text or "", language=language or ""))
 
 # %% ../../../nbs/09_explore/2_adapters/10_state.ipynb #7655204c
+def carried_recall(
+    method: RetrievalMethod,  # trained
+) -> pd.DataFrame | None:  # language → mean recall 'with' and 'without' adapters in %; None: not measured
+    "What adapters carried when a model was evaluated after its training, from its card"
+    card = run_card(method.run_folder) if method.run_folder else {}
+    if "without_adapters" not in card:
+        return None
+    rows = {code: (100 * card["test"][code]["mean_recall"], 100 * v) for code, v in card["without_adapters"].items()}
+    return pd.DataFrame.from_dict(rows, "index", columns=["with", "without"])
+
+
+def carried_share(
+    table: pd.DataFrame,  # see `carried_recall`
+) -> float:  # of the mean over languages
+    "The share of the recall that is lost without adapters"
+    return 1 - table["without"].mean() / table["with"].mean()
+
+
 class AdaptersState(State):
     "State of the Adapters explorer"
 
@@ -181,6 +200,12 @@ class AdaptersState(State):
             "Train one: `dasd-lab train`.",
         )
         self.observe(lambda _: self._reset(), "model")
+
+    def first_model(self) -> str:
+        "The model in which adapters carry most of the recall, as far as that was measured"
+        carried = {name: carried_recall(self.workbench.models[name].method) for name in self.available}
+        shares = {name: 0.0 if table is None else carried_share(table) for name, table in carried.items()}
+        return max(shares, key=shares.__getitem__, default="")
 
 # %% ../../../nbs/09_explore/2_adapters/10_state.ipynb #40ae6c10
 @patch
