@@ -9,7 +9,7 @@ __all__ = ['PARTS', 'PAPER', 'TowerSizes', 'TowerConfig', 'tower_config', 'tower
 # %% ../../nbs/06_training/3_planning/20_parameters.ipynb #fefa453c
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import psutil
@@ -37,6 +37,7 @@ class TowerSizes:
     n_blocks: int  # of the text tower
     context_length: int  # tokens
     source_language: str = "en"
+    text: Any = field(default=None, compare=False)  # the text tower, without weights
 
 # %% ../../nbs/06_training/3_planning/20_parameters.ipynb #23ee26d4
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def tower_sizes(
 ) -> TowerSizes:
     "The sizes of a text tower"
     text: Any = towers if isinstance(towers, Backbone) else towers.build()[1]
-    return TowerSizes(text.width, text.embed_dim, text.n_blocks, text.context_length, towers.source_language)
+    return TowerSizes(text.width, text.embed_dim, text.n_blocks, text.context_length, towers.source_language, text)
 
 
 def frozen_parameters(

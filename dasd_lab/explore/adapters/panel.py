@@ -70,7 +70,16 @@ class Adapters(Panel):
     state_class = AdaptersState
 
     def sections(self):
-        parts = self._captions, self._carried, self._switches, self._matrices, self._change, self._pairs, self._many, self._recall
+        parts = (
+            self._captions,
+            self._carried,
+            self._switches,
+            self._matrices,
+            self._change,
+            self._pairs,
+            self._many,
+            self._recall,
+        )
         return [part() for part in parts]
 
     def start(self, *first) -> None:
@@ -168,7 +177,9 @@ def _carried(self: Adapters):
 
 def _carried_figure(s: AdaptersState) -> go.Figure | str:
     table = carried_recall(s.method)
-    return "Not measured for this model. See Recall with adapters off, below." if table is None else f.carried_chart(table)
+    return (
+        "Not measured for this model. See Recall with adapters off, below." if table is None else f.carried_chart(table)
+    )
 
 
 @patch

@@ -9,6 +9,7 @@ __all__ = ['LowRank', 'updates_of', 'updated', 'LoRAConfig', 'LoRA']
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import cast
 
 import torch
@@ -16,7 +17,6 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from ...backbone.tokens import CaptionTokenizer
 from ...backbone.towers import Backbone
 from ...base.contracts import register_method
 from .encoder import AdaptedEncoder, StaticAdapterConfig
@@ -88,17 +88,13 @@ class LoRA(AdaptedEncoder):
     config_class = LoRAConfig
     config: LoRAConfig
 
-    def __init__(
-        self,
-        config: LoRAConfig,  # settings
-        backbone: Backbone,  # frozen
-        tokenizer: CaptionTokenizer | int,  # multilingual tokenizer, or only the size of its vocabulary
-    ):
-        super().__init__(config, backbone, tokenizer)
-        self.towers = {language: self._tower(language) for language in self.languages}  # not registered: thin copies
-
     def new_adapter(self, i: int) -> nn.Module:
         return updates_of(self.backbone.text.blocks[i], self.config.rank)
+
+    @cached_property
+    def towers(self) -> dict[str, Backbone]:  # language → thin copy, which is no part of the module
+        "The backbone as each language reads it"
+        return {language: self._tower(language) for language in self.languages}
 
     def _tower(self, language: str) -> Backbone:
         "The backbone with the updates of a language in its text tower"
