@@ -17,6 +17,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
@@ -38,7 +39,9 @@ from dasd_lab.corpora.catalog import CaptionPairs, corpus_named, load_corpus
 from dasd_lab.evaluation.fields import field_figures, usual_fields
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.evaluation.short_queries import short_queries
+from dasd_lab.evaluation.tables import reading
 from dasd_lab.methods.baselines.teacher import SentenceHeadConfig, Teacher, TeacherConfig
+from dasd_lab.methods.dasd.encoder import AdaptedEncoder
 from dasd_lab.runs.saved import load_method, own_state, save_method
 from dasd_lab.runs.shipped import MULTILINGUAL
 from dasd_lab.search.calibrating import calibrate
@@ -317,7 +320,20 @@ def pictograms_figures(method: RetrievalMethod, ship: Shipping, languages: Seque
     "Recalls on the test scenes, and how many short queries find what they name first"
     results = evaluate(method, ship.corpus, "test", languages)
     short = short_figures(method, ship)
-    return dict(test=results.rows, mean_recall=results.mean_recall, short_queries=short)
+    with without_adapters(method):
+        less = evaluate(method, ship.corpus, "test", [code for code in languages if code in method.languages]).rows
+    return dict(test=results.rows, mean_recall=results.mean_recall, short_queries=short) | of_adapters(method, less)
+
+
+def without_adapters(method: RetrievalMethod) -> AbstractContextManager:
+    "Captions are read without the adapters of any block inside the context"
+    return reading(method, dict(skip=method.adapted) if isinstance(method, AdaptedEncoder) else {})
+
+
+def of_adapters(method: RetrievalMethod, rows: Mapping[str, Mapping]) -> dict:
+    "Mean recalls without adapters by language, for a card; nothing for other methods"
+    less = {language: row["mean_recall"] for language, row in rows.items()}
+    return dict(without_adapters=less) if isinstance(method, AdaptedEncoder) else {}
 
 
 def short_figures(method: RetrievalMethod, ship: Shipping, known: Mapping | None = None) -> dict:
@@ -352,6 +368,10 @@ def photographs_figures(method: RetrievalMethod, ship: Shipping, languages: Sequ
     rows = {language: fields[name] for language, name in test_fields.items()}
     mean_recall = float(np.mean([row["mean_recall"] for language, row in rows.items() if language != "en"]))
     figures = dict(test=rows, test_fields=test_fields, fields=fields, mean_recall=mean_recall)
+    read = {code: name for code, name in test_fields.items() if code in method.languages}
+    with without_adapters(method):
+        less = field_figures(method, ship.corpus, [*read.values()], known=known)
+    figures |= of_adapters(method, {code: less[name] for code, name in read.items()})
     return figures | dict(short_queries=short_figures(method, ship, known), stamps=stamps_figures(method, languages))
 
 
