@@ -327,7 +327,7 @@ def block(self: ClipText, i: int, tokens: Tensor, end_index: Tensor) -> Tensor:
 @patch
 def block_alone(self: ClipText, i: int, tokens: Tensor, end_index: Tensor) -> Tensor | None:
     "One standard residual block with the keys and values of all positions and the query of one"
-    block = self.blocks[i]
+    block: Any = self.blocks[i]
     if type(block).__name__ != "ResidualAttentionBlock":
         return None
     mask = self.mask(tokens, end_index)

@@ -8,7 +8,7 @@ __all__ = ['AXES', 'COLUMNS', 'MODE', 'METHODS', 'METHOD_MODULES', 'cosine_score
 
 # %% ../../nbs/00_base/05_contracts.ipynb #5c3eae6e
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -117,6 +117,7 @@ class RetrievalMethod(nn.Module):
     n_tokens: int  # size of the vocabulary
     token_vectors: Any  # of methods that learn token vectors, a `backbone.tokens.TokenVectors`
     critic: nn.Module  # of methods that train against a critic
+    sentences: Callable[[Sequence[str]], Tensor]  # captions → [B, n], of methods that read `sentence_vectors`
 
     def __init__(
         self,

@@ -319,8 +319,8 @@ def _text_columns(method: RetrievalMethod, data: TrainingData) -> dict[str, Colu
     "Columns of the captions, beside the frozen features of their originals"
     if "sentence_vectors" in method.read_columns:
         ends = np.cumsum([0, *(len(p.target) for p in data.pairs.values())])
-        rows = {language: range(a, b) for language, a, b in zip(data.pairs, ends, ends[1:])}
-        return dict(sentence_vectors=(rows, method.sentences([c for p in data.pairs.values() for c in p.target])))
+        own = {language: range(a, b) for language, a, b in zip(data.pairs, ends, ends[1:])}
+        return dict(sentence_vectors=(own, method.sentences([c for p in data.pairs.values() for c in p.target])))
     if "source_ids" not in method.read_columns:
         return {}
     texts = list(dict.fromkeys(caption for p in data.pairs.values() for caption in p.source))

@@ -113,9 +113,10 @@ def target_branch(
     tokens: Tensor,  # [B, L, D] token vectors with positions
     end_index: Tensor,  # [B]
     language: str,  # language of the updates
-    generated: None = None,  # nothing is generated
+    generated: Tensor | None = None,  # nothing is generated
     trace: list | None = None,  # collects (frozen block's output, updated block's) of each block, both [B, L, D]
     skip: Sequence[int] = (),  # blocks that are read as they are frozen
+    first: Tensor | None = None,  # not used: block 0 is updated, too
 ) -> Tensor:  # [B, E]
     "The updated blocks, then the frozen read-out"
     for i in range(self.n_blocks):
