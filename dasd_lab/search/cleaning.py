@@ -10,6 +10,7 @@ import unicodedata
 import warnings
 
 from ..base.foundation import expect
+from ..corpora.captions import plain_text
 
 # %% ../../nbs/08_search/0_queries/05_cleaning.ipynb #46e172b7
 QUERY_LIMIT = 1000  # maximum number of characters of a query
@@ -28,14 +29,14 @@ def clean_query(
     text: str,  # as typed
     limit: int = QUERY_LIMIT,  # maximum number of characters; the rest is removed
 ) -> str:
-    "Normalised query: NFC, no control characters, single spaces, at most `limit` characters"
+    "Normalised query: see `plain_text`, no control characters, single spaces, at most `limit` characters"
     expect(
         isinstance(text, str),
         f"a query of type {type(text).__name__}",
         "text",
         "To search by image use gallery.similar(picture).",
     )
-    cleaned = " ".join(unicodedata.normalize("NFC", "".join(map(_visible, text))).split())
+    cleaned = " ".join(plain_text("".join(map(_visible, text))).split())
     expect(
         cleaned.strip("".join(KEPT_MARKS)),
         "an empty query",
