@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-from PIL import Image, ImageCms, UnidentifiedImageError
+from PIL import Image, ImageCms, PngImagePlugin, UnidentifiedImageError
 from PIL.Image import Transpose as Turn
 from PIL.JpegImagePlugin import JpegImageFile
 
@@ -78,35 +78,20 @@ def _scans(image: Image.Image) -> int:
     return sum(part.count(b"\xff\xda") for part in iter(lambda: image.fp.read(2**20), b""))
 
 # %% ../../nbs/01_corpora/1_core/20_visuals.ipynb #1dde4a64
-_CHUNKS = b"IHDR", b"PLTE", b"tRNS", b"eXIf", b"acTL", b"fcTL", b"fdAT", b"IDAT", b"IEND"
-
-
-def _without_metadata(data: bytes) -> bytes:
-    "A PNG without text and profiles, which may be damaged, or larger than Pillow reads"
-    kept = data[:8]
-    at = 8
-    while at < len(data):
-        end = at + 12 + int.from_bytes(data[at : at + 4])
-        kept += data[at:end] if data[at + 4 : at + 8] in _CHUNKS else b""
-        at = end
-    return kept
+# metadata of photographs may be larger than Pillow's limit of one megabyte; what is damaged it leaves out
+PngImagePlugin.MAX_TEXT_CHUNK = PngImagePlugin.MAX_TEXT_MEMORY = 2**26
 
 
 def _opened(file: str | Path | BinaryIO) -> Image.Image:
-    "Open an image; neither metadata nor a size that is not decoded stops it"
+    "Open an image, also a JPEG of any size, as it can be decoded at a fraction of it"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
         try:
             return Image.open(file, formats=DECODERS)
-        except UnidentifiedImageError:
-            raise
-        except Exception:
-            data = Path(file).read_bytes() if isinstance(file, (str, Path)) else (file.seek(0), file.read())[1]
-            if data[:4] == b"\x89PNG":
-                return Image.open(io.BytesIO(_without_metadata(data)), formats=DECODERS)
-            if data[:2] == b"\xff\xd8":
-                return JpegImageFile(io.BytesIO(data))
-            raise
+        except Image.DecompressionBombError as e:
+            with suppress(SyntaxError):
+                return JpegImageFile(file)
+            raise e
 
 
 def is_picture(
