@@ -7,6 +7,7 @@ __all__ = ['Filter', 'write_page', 'search_images']
 
 # %% ../../nbs/11_commands/86_search.ipynb #bdfd79f8
 import sys
+from bisect import bisect_left
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -85,14 +86,14 @@ def _reading_run(run: str | Path, language: str | None) -> str | Path:
 # %% ../../nbs/11_commands/86_search.ipynb #a63a7b3d
 def _untaught(run: str | Path, query: str) -> str | None:
     "The language of a query if it is surely one that only the companion of a run reads"
-    from dasd_lab.corpora.captions import SURE, identifiable, recognise_language
+    from dasd_lab.corpora.captions import SURE, identifiable, plain_text, recognise_language
     from dasd_lab.runs.shipped import MULTILINGUAL, run_languages, run_reading
 
     own = run_languages(run) if not str(run).startswith("frozen:") else ()
     reads = f"{run}/{MULTILINGUAL}"
     if not own or str(run_reading(run, "it")) != reads or not any(map(str.isalpha, query)):
         return None
-    language, confidence = recognise_language(query, identifiable(run_languages(reads)))
+    language, confidence = recognise_language(plain_text(query), identifiable(run_languages(reads)))
     return language if language not in own and confidence > SURE else None
 
 
@@ -161,6 +162,24 @@ def write_page(
     note(f"written: {path}")
 
 # %% ../../nbs/11_commands/86_search.ipynb #fda606f7
+_MANY = 20  # words up to which every text tower reads them all
+
+
+def _unread(method, text: str, language: str) -> str:
+    "The end of a query that a text tower does not read, since leaving it out changes nothing"
+    from torch import allclose
+
+    parts = [f"{word} " for word in text.split()] if " " in text else list(text)
+    if len(parts) <= _MANY:
+        return ""
+    whole = method.encode_captions([text], language)
+
+    def is_read(n: int) -> bool:
+        return allclose(method.encode_captions(["".join(parts[:n])], language), whole, atol=1e-4)
+
+    return "".join(parts[bisect_left(range(len(parts)), True, lo=1, key=is_read) :])
+
+
 def _say_searched(hits, opened, where: str | Path) -> None:
     "Print what was searched, and as what language the query was read"
     if hasattr(opened, "n_embedded"):  # a gallery on disk
@@ -180,6 +199,9 @@ def _say_searched(hits, opened, where: str | Path) -> None:
     spelled = opened.method.spelling(hits.query.text, hits.query.language)
     if spelled.casefold() != hits.query.text.casefold():
         note(f"in the spelling of the training captions: {spelled}")
+    unread = _unread(opened.method, hits.query.encoded, hits.query.language)
+    if unread:
+        note(f"too long for the text tower, which did not read: {unread}")
 
 # %% ../../nbs/11_commands/86_search.ipynb #273e342e
 def _show_hits(hits, english: dict[str, str], as_json: bool) -> None:

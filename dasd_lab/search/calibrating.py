@@ -122,7 +122,7 @@ def calibrate(
     scores = pd.DataFrame(
         {code: {length: row["fewest_score"] for length, row in limits[code].items()} for code in limits}
     )
-    limits[OTHER] = {length: dict(fewest_score=score, most_unknown=1.0) for length, score in scores.median(1).items()}
+    limits[OTHER] = {length: dict(fewest_score=score, most_unknown=1.0) for length, score in scores.max(1).items()}
     return replace(first, most_distance=float(first.distances(validation.shown).quantile(1 - LIMIT)), limits=limits)
 
 # %% ../../nbs/08_search/0_queries/30_calibrating.ipynb #b04fe07e

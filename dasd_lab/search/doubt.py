@@ -35,7 +35,7 @@ from ..runs.shipped import run_parts
 LIMIT = 0.02  # share of right cases that a sign marks
 FEWEST = 2  # training captions that make a word known
 SHORT = 4  # words up to which a query counts as short
-OTHER = "other"  # in place of a language: those that a model reads and whose captions it was not calibrated on
+OTHER = "other"  # in place of languages that a model reads without captions: the strictest limits of the others
 _BLOCKS = (0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x3040, 0x30FF), (0x3400, 0x9FFF)
 _CHARACTERS = (chr(c) for first, last in _BLOCKS for c in range(first, last + 1))
 _UNSPACED = "".join(c for c in _CHARACTERS if unicodedata.category(c)[0] in "LM")  # letters and their marks
