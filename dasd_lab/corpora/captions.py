@@ -266,7 +266,8 @@ _OPTIONAL = re.compile(
 )  # tatweel, vowel signs
 _TYPOGRAPHIC = str.maketrans("‘’‚‛ʼ“”„«»‹›‐‑‒–—", "'''''" + '"' * 5 + "''" + "-" * 5)
 _QUOTED = re.compile("[\"'「『](.*[^\"'])[\"'」』]")
-_LOOK_ALIKE = dict(LATIN="aceiopxyABCEHIKMOPTXY", CYRILLIC="асеіорхуАВСЕНІКМОРТХУ", GREEK="αcειορχγΑΒCΕΗΙΚΜΟΡΤΧΥ")
+# where as many letters are of two scripts, the first is meant
+_LOOK_ALIKE = dict(CYRILLIC="асеіорхуАВСЕНІКМОРТХУ", GREEK="αcειορχγΑΒCΕΗΙΚΜΟΡΤΧΥ", LATIN="aceiopxyABCEHIKMOPTXY")
 
 
 def _one_script(word: re.Match) -> str:
@@ -333,7 +334,7 @@ class Spelling:
         words, forms = self.words.get(language, ()), self._known(language)
 
         def known(match: re.Match) -> str:
-            word = match[0].casefold()
+            word = match[0].lower()
             meant = () if word in words else forms.get(folded(word), ())
             return min(meant, default=match[0])
 

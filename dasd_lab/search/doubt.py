@@ -48,7 +48,7 @@ def words_of(
 ) -> list[str]:  # in lower case
     "Words of a text; pairs of characters where a script has no spaces"
     words = []
-    for found in _RUN.finditer(text.casefold()):
+    for found in _RUN.finditer(text.lower()):  # not casefold(), which writes ß as ss
         run = found.group()
         pairs = [run[i : i + 2] for i in range(len(run) - 1)] if found["unspaced"] else []
         words += pairs or [run]
