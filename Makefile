@@ -80,8 +80,8 @@ browser: venv ## what people see, in Chromium; a test that fails is run once mor
 	@$(MATHJAX)
 	@$(STEP) "browser: explorers, web pages and documentation in Chromium" $(PYTEST) tests/ui $(MARKED) -rfEsR --reruns 1 --durations=25
 
-soak: venv ## long tests: twenty kills each of training, import, publishing and building, a full disk, 3,700 broken files, every documentation page
-	@SOAK=20 $(STEP) "soak" $(PYTEST) tests/test_soak.py tests/test_runs.py tests/test_broken_files.py tests/test_kills.py tests/test_interrupt.py tests/ui/test_docs.py -rs -s
+soak: venv ## long tests: twenty kills each of training, import, publishing and building, a full disk, 3,700 broken files, an attack with files, records, texts and models, every documentation page
+	@SOAK=20 $(STEP) "soak" $(PYTEST) tests/test_soak.py tests/test_runs.py tests/test_broken_files.py tests/test_doors.py tests/test_kills.py tests/test_interrupt.py tests/ui/test_docs.py -rs -s
 
 export: venv ## format and clean the notebooks, export the package and README
 	@$(STEP) "export" env PATH="$$PWD/.venv/bin:$$PATH" sh -c 'ruff format nbs >/dev/null && nbdev_export && nbdev_clean && python tools/notebooks/readme.py'

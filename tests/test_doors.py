@@ -11,10 +11,8 @@ import re
 import shutil
 import socket
 import struct
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from copy import deepcopy
 from itertools import product
 from pathlib import Path
 
@@ -26,10 +24,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, TiffImagePlugin
 from served import draw, make
+from squares import SOURCE, TINY, Squares
 
-from dasd_lab.base.contracts import MODE, Caption, LabError, evaluating
+from dasd_lab.base.contracts import Caption, LabError, evaluating
 from dasd_lab.base.foundation import counted
-from dasd_lab.base.presets import leaves
+from dasd_lab.base.presets import leaves, vary
 from dasd_lab.base.storage import table_cell, table_text, whole_folder
 from dasd_lab.corpora.captions import read_captions, write_captions
 from dasd_lab.corpora.visuals import DECODERS, read_picture
@@ -41,6 +40,10 @@ from dasd_lab.search.gallery.reading import try_read_visual
 from dasd_lab.search.on_disk.places import own_galleries
 from dasd_lab.search.on_disk.stored import StoredGallery
 from dasd_lab.serve.uploads import uploaded_picture
+from dasd_lab.training import runs
+from dasd_lab.training.recipes import train
+from dasd_lab.training.source_model import train_source
+from dasd_lab.training.steps import train_step
 
 ROOT = Path(__file__).resolve().parents[1]
 SOAK = int(os.environ.get("SOAK", "1"))
@@ -127,10 +130,9 @@ def gallery(tmp_path, monkeypatch):
 
 
 def rewritten(folder, **changes):
-    "The record of a gallery with other values; None removes one"
+    "The record of a gallery with other values"
     record = folder / "gallery.json"
-    content = json.loads(record.read_text()) | changes
-    record.write_text(json.dumps({name: value for name, value in content.items() if value is not None}))
+    record.write_text(json.dumps(json.loads(record.read_text()) | changes))
 
 
 @pytest.mark.parametrize("engine", ["MilvusEngine", "LanceEngine"])
@@ -168,10 +170,6 @@ RED = Image.new("RGB", (8, 8), "red")
 LONG = "x" * (MOST_TEXT + 1)
 
 
-def opened(folder):
-    return StoredGallery(folder, Named())
-
-
 # a text or a value that is none, by the way in which it would enter a gallery
 DOORS = dict(
     add=lambda g, v: g.add([RED], ["new"], dict(colour=[v])),
@@ -189,7 +187,7 @@ DOORS = dict(
 
 @pytest.mark.parametrize("door", DOORS)
 def test_texts_are_limited_wherever_they_enter_a_gallery(gallery, door):
-    with closing(opened(gallery)) as g:
+    with closing(StoredGallery(gallery, Named())) as g:
         before = g.facts(sorted(g.ids)).to_json()
         for value in (LONG, "\ud800", 5, b"x", *((None, "") if door.startswith("ids") else ())):
             with pytest.raises(LabError):
@@ -198,7 +196,7 @@ def test_texts_are_limited_wherever_they_enter_a_gallery(gallery, door):
 
 
 def test_what_is_no_image_is_refused_and_whole_numbers_of_any_type_are_not(gallery):
-    with closing(opened(gallery)) as g:
+    with closing(StoredGallery(gallery, Named())) as g:
         for value in (None, 5, object()):
             for target in (g, Gallery(Named())):
                 with pytest.raises(LabError, match="type"):
@@ -250,25 +248,36 @@ def test_names_with_control_characters_are_refused_before_anything_is_made(tmp_p
     assert [p.name for p in tmp_path.iterdir()] == ["drawn"]
 
 
-def test_searches_beside_a_training_see_evaluation_and_leave_training(monkeypatch):
-    method = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Dropout(), torch.nn.Linear(3, 3)) for _ in range(40)))
-    modules = list(method.modules())
+def test_searches_beside_a_training_see_evaluation_and_change_none_of_its_bits(monkeypatch):
+    "Eight threads search with the method that is trained; a step sees training alone"
+    modules, searched, stepped = [], [], []
+    backbone = train_source(vary(SOURCE, {"phases.0.steps": 2, "phases.1.steps": 2}), Squares(), progress=False)
+    preset = vary(TINY, {"stages.0.steps": 20 * SOAK, "stages.1.steps": 10})
 
-    def search(_):
-        with evaluating(method):
-            seen = {m.training for m in modules}
-            time.sleep(0.001)
-            return seen | {m.training for m in modules}
+    def search(method):
+        while not stepped or stepped[-1] is not None:
+            with evaluating(method):
+                before = [m.training for m in modules]
+                method.encode_captions(["ein rotes Quadrat"], "de")
+                searched.append(any(before) or any(m.training for m in modules))
 
-    def step(_):
-        with MODE:
-            return {m.training for m in modules}
+    def step(method, *args, **options):
+        if not modules:
+            modules.extend(method.modules())
+            for _ in range(8):
+                pool.submit(search, method)
+        stepped.append(len(modules))
+        return train_step(method, *args, **options)
 
-    with ThreadPoolExecutor(8) as pool:
-        searched = pool.map(search, range(40 * SOAK))
-        stepped = pool.map(step, range(40 * SOAK))
-        assert all(seen == {False} for seen in searched) and all(seen == {True} for seen in stepped)
-    assert all(m.training for m in modules)
+    alone = train(preset, Squares(), backbone=backbone, progress=False).method.state_dict()
+    with ThreadPoolExecutor(8) as pool, monkeypatch.context() as m:
+        m.setattr(runs, "train_step", step)
+        try:
+            beside = train(preset, Squares(), backbone=backbone, progress=False).method.state_dict()
+        finally:
+            stepped.append(None)  # ends the searches
+    assert len(searched) > 8 and not any(searched)
+    assert all(torch.equal(beside[name], values) for name, values in alone.items())
 
 
 PICTOGRAMS = ROOT / "data/weights/pictograms"
@@ -308,13 +317,7 @@ def test_a_model_is_built_no_larger_than_its_weights(model, part, setting):
     before = peak_mb()
     for name in numbers[:: 1 if SOAK > 1 else 2]:
         for value in (100_000, 10**9):
-            changed = deepcopy(content)
-            *path, last = name.split(".")
-            node = changed[setting]
-            for key in path:
-                node = node[key]
-            node[last] = value
-            manifest.write_text(json.dumps(changed))
+            manifest.write_text(json.dumps(vary(content, {f"{setting}.{name}": value})))
             with suppress(LabError):
                 load_run(model)
     assert peak_mb() - before < 1500

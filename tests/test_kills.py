@@ -68,16 +68,36 @@ def test_an_import_that_is_killed_again_and_again_ends_as_one_that_is_not(tmp_pa
     assert gallery.embed() == 0
 
 
-def test_publishing_that_is_killed_leaves_a_whole_folder_or_none(tmp_path):
-    "Half of the kills come at any moment, half while the folder is written"
+def import_captions(source: Path, folder: Path, began: Path) -> None:
+    from dasd_lab.corpora.own.corpus import import_corpus, understand
+
+    understood = understand(source / "captions.csv", source)
+    began.touch()
+    import_corpus(understood, folder)
+
+
+@pytest.fixture(params=[publish, import_captions])
+def job(request, tmp_path):
+    "What writes a folder, and what it is made from"
     from dasd_lab.training.recipes import train
     from dasd_lab.training.source_model import train_source
 
-    quick = vary(TINY, {"stages.0.steps": 3, "stages.1.steps": 2})
-    backbone = train_source(vary(SOURCE, {"phases.0.steps": 2, "phases.1.steps": 2}), Squares(), progress=False)
-    run = train(quick, Squares(), out=tmp_path / "run", backbone=backbone, progress=False).folder
+    if request.param is publish:
+        quick = vary(TINY, {"stages.0.steps": 3, "stages.1.steps": 2})
+        backbone = train_source(vary(SOURCE, {"phases.0.steps": 2, "phases.1.steps": 2}), Squares(), progress=False)
+        return publish, train(quick, Squares(), out=tmp_path / "run", backbone=backbone, progress=False).folder
+    source = tmp_path / "pictures"
+    source.mkdir()
+    Image.new("RGB", (8, 8)).save(source / "0.png")
+    (source / "captions.csv").write_text("visual_id,language,text\n" + "0.png,de,ein Bild\n" * 2000)
+    return import_captions, source
+
+
+def test_writing_that_is_killed_leaves_a_whole_folder_or_none(job, tmp_path):
+    "Half of the kills come at any moment, half while the folder is written"
+    write, source = job
     start = time.monotonic()
-    publish(run, tmp_path / "straight/model", tmp_path / "began")
+    write(source, tmp_path / "straight/model", tmp_path / "began")
     took = time.monotonic() - start
     expected = contents(tmp_path / "straight/model")
     place = tmp_path / "published"
@@ -86,7 +106,7 @@ def test_publishing_that_is_killed_leaves_a_whole_folder_or_none(tmp_path):
     for kill in range(2 * KILLS):
         began = tmp_path / f"began {kill}"
         before = set(litter(place))
-        p = PROCESSES.Process(target=publish, args=(run, place / "model", began))
+        p = PROCESSES.Process(target=write, args=(source, place / "model", began))
         p.start()
         if kill % 2:
             until(began.exists)
@@ -99,7 +119,7 @@ def test_publishing_that_is_killed_leaves_a_whole_folder_or_none(tmp_path):
             assert contents(place / "model") == expected
             (place / "model").rename(tmp_path / f"whole {kill}")
             whole += 1
-    publish(run, place / "model", tmp_path / "last")
+    write(source, place / "model", tmp_path / "last")
     assert contents(place / "model") == expected and [p.name for p in place.iterdir()] == ["model"]
     print(f"{2 * KILLS} kills, {inside} of them while it wrote, {whole} after it")
     assert KILLS < 20 or inside

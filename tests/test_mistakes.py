@@ -137,7 +137,7 @@ def test_a_full_disk_while_a_gallery_is_written(gallery, tmp_path, monkeypatch, 
             assert "Free some space" in e.value.next_step
         ask = TestClient(gallery_app(gallery, ServiceSettings(may_write=True)), base_url="http://localhost")
         answer = ask.patch("/api/picture", params=dict(id="red-00.png"), json=dict(facts=dict(shade=7)))
-        assert answer.status_code == 400 and "Free some space" in answer.json()["next_step"]
+        assert answer.status_code == 503 and "Free some space" in answer.json()["next_step"]
     assert len(gallery) == before
     gallery.change(["red-00.png"], dict(shade=7))  # the lock is free again
 

@@ -24,11 +24,14 @@ STEPS = (240, 160) if KILLS >= 20 else (100, 60)
 LONG = TINY | dict(stages=[dict(s, steps=n) for s, n in zip(TINY["stages"], STEPS)])
 
 
-def whole_run(out: Path, backbone: Path, every: int) -> None:
+def whole_run(out: Path, backbone: Path, every: int, threads: int = 1) -> None:
     "A training with checkpoints so often that many kills happen during a save"
+    import torch
+
     from dasd_lab.training.recipes import train
     from dasd_lab.training.runs import Keeping
 
+    torch.set_num_threads(threads)
     try:
         train(LONG, Squares(), out=out, backbone=backbone, seed=3, progress=False, keeping=Keeping(every))
     except LabError as e:
@@ -36,8 +39,8 @@ def whole_run(out: Path, backbone: Path, every: int) -> None:
         os._exit(1)
 
 
-def started(out: Path, backbone: Path, every: int = 1):
-    p = PROCESSES.Process(target=whole_run, args=(out, backbone, every))
+def started(out: Path, backbone: Path, every: int = 1, threads: int = 1):
+    p = PROCESSES.Process(target=whole_run, args=(out, backbone, every, threads))
     p.start()
     return p
 
@@ -82,7 +85,7 @@ def test_killed_at_random_points(straight, tmp_path):
     places = []
     while len(places) < KILLS:
         before = read_progress(out)
-        p = started(out, backbone)
+        p = started(out, backbone, threads=rng.choice([1, 2, 3]))  # of this size, sums are the same with any number
         while p.is_alive() and read_progress(out) == before:
             time.sleep(0.002)
         time.sleep(rng.uniform(0, 1.2 * took / KILLS))  # so that the run lasts about as long as the kills

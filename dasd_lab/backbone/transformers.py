@@ -162,6 +162,7 @@ def transformers_backbone(
 ) -> Backbone:
     "Open a published two-tower model as a frozen backbone, verified"
     config = dict(model=folder_json(folder, "config.json"))
+    towers: Any
     towers, text = build("transformers", config, weights_of(folder))
     load_weights(towers.model, folder_state(folder), str(folder))
     options: dict[str, Any] = dict(text=text, kind="transformers", languages=card_languages(folder))
@@ -431,6 +432,7 @@ def dual_stream_backbone(
     config = _dual_stream_config(text, image, embed_dim, context_length)
     encoder = config["text"]
     name = Path(encoder.get("_name_or_path") or text).name
+    model: Any
     model, tower = build("dual_stream", config, weights_of(text))
     load_weights(model.text, encoder_state(folder_state(text), model.text), str(text))
     options: dict[str, Any] = dict(text=tower, kind="dual_stream", languages=card_languages(text))

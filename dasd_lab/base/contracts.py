@@ -65,7 +65,8 @@ def cosine_scores(
     return F.normalize(text_features, dim=-1) @ F.normalize(visuals["features"], dim=-1).T
 
 # %% ../../nbs/00_base/05_contracts.ipynb #9355f898
-MODE = threading.RLock()  # held while a mode is changed for a time, and for a step of a training
+MODE = threading.Condition()  # held while a mode is changed for a time, and for a step of a training
+_READING: list[tuple[int, nn.Module]] = []  # threads that evaluate a method, which was in evaluation mode already
 
 
 @contextmanager
@@ -83,7 +84,14 @@ def evaluating(
                 for module in training_modules:
                     module.training = True
             return
-    yield  # repeated queries find the method in evaluation mode already, and wait for nobody
+        reading = threading.get_ident(), method
+        _READING.append(reading)
+    try:
+        yield  # repeated queries find the method in evaluation mode already, and wait for nobody
+    finally:
+        with MODE:
+            _READING.remove(reading)
+            MODE.notify_all()
 
 # %% ../../nbs/00_base/05_contracts.ipynb #c2d21e86
 class RetrievalMethod(nn.Module):
@@ -125,6 +133,13 @@ class RetrievalMethod(nn.Module):
             self.languages = tuple(config.languages if languages is None else languages)
             self.tokenizer = None if isinstance(tokenizer, int) else tokenizer
             self.n_tokens = tokenizer if isinstance(tokenizer, int) else len(tokenizer or ())
+
+    def train(self, mode: bool = True) -> "RetrievalMethod":
+        "Set training mode, when no other thread evaluates the method any more"
+        own = threading.get_ident()
+        with MODE:
+            MODE.wait_for(lambda: not mode or not any(m is self and thread != own for thread, m in _READING))
+            return super().train(mode)
 
     @classmethod
     def reads(

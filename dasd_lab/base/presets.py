@@ -78,7 +78,7 @@ def checked(
 # %% ../../nbs/00_base/10_presets.ipynb #66ad9478
 _SHARES = "share", "warmup", "dropout", "explore", "beta", "alpha", "averaging", "smallest_crop", "highest_salience"
 # part of a setting's name → its least and its greatest value; others are 0 or more
-_RANGES = {"temperature": (1e-4, 1e4)} | dict.fromkeys(_SHARES, (0.0, 1.0))
+_RANGES = {"temperature": (1e-4, 1e4), "offset": (-1.0, math.inf)} | dict.fromkeys(_SHARES, (0.0, 1.0))
 
 
 def in_range(

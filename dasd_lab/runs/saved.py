@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from ..backbone.named_words import load_words
 from ..backbone.tokens import CaptionTokenizer
-from ..backbone.towers import Backbone, check_backbone, fingerprint, fitting
+from ..backbone.towers import Backbone, check_backbone, fingerprint
 from ..backbone.vector_tables import known_table, table_facts
 from ..base.contracts import RetrievalMethod, expect, method_class
 from ..base.presets import opening, plain, settings
-from ..base.storage import Manifest, read_tensors, seal, sha256, unseal, whole_folder, write_tensors
+from ..base.storage import Manifest, fitting, read_tensors, seal, sha256, unseal, whole_folder, write_tensors
 
 # %% ../../nbs/05_runs/10_saved.ipynb #a7177bef
 # packages whose versions stand in the card of a run

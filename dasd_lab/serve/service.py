@@ -197,7 +197,7 @@ class GalleryService:
         status, parts = 400, dict(error="impossible characters, a number that is too large, or lists nested too deeply")
         if isinstance(e, LabError) and self._is_fault(e):
             logging.getLogger(__name__).warning("%s", e)
-            status, parts = 503, dict(error="The gallery cannot be read or changed at present.")
+            status, parts = 503, dict(error="The gallery cannot be read or changed at present.", next_step=e.next_step)
         elif isinstance(e, LabError):
             parts = dict(error=e.given, expected=e.expected, next_step=e.next_step)
         elif isinstance(e, RequestValidationError):

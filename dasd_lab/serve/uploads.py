@@ -16,7 +16,7 @@ from ..corpora.visuals import opened_picture, pixels_to_decode, read_picture
 
 # %% ../../nbs/10_serve/20_uploads.ipynb #66cd5411
 LARGE = 12_000_000  # pixels; larger images are decoded one at a time, as fifty million pixels take a gigabyte. So are
-# those of AVIF, whose coded image may be larger than its header says: up to 268 million pixels, the limit of libavif
+# those of AVIF and HEIF, whose coded image may be larger than its header says; libavif stops at 268 million pixels
 _large_image = threading.Lock()
 
 
@@ -27,7 +27,7 @@ def uploaded_picture(
 ) -> Image.Image:  # RGB
     "Decode an untrusted image"
     with opened_picture(sent, "the file", most_pixels) as head:
-        is_large = pixels_to_decode(head) > LARGE or head.format == "AVIF"
+        is_large = pixels_to_decode(head) > LARGE or head.format in ("AVIF", "HEIF")
         with _large_image if is_large else nullcontext():
             # the opened file: a second decoder might read something else in it
             return read_picture(head, longest)

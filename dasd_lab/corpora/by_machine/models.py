@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ...base.foundation import expect, install_command, weights_root
 from ...base.presets import opening, read_json
-from ...base.storage import sha256
+from ...base.storage import fitting, sha256
 
 # %% ../../../nbs/01_corpora/5_by_machine/18_models.ipynb #c072ffbc
 FILES = ("*.safetensors", "*.json", "*.txt", "*.jinja", "*.model", "*.spm")  # of a repository that are used
@@ -79,7 +79,8 @@ def open_model(
     expect(isinstance(kind, torch.dtype), f"dtype {dtype!r}", "float32, bfloat16 or float16", "Choose one.")
     options = dict(local_files_only=True, trust_remote_code=False)
     next_step = f"Download it again, completely; some tokenizers need `{install_command('translation')}`."
-    with opening(folder, f"a model for {model} of transformers, without code of its own", next_step):
+    expected = f"a model for {model} of transformers, without code of its own"
+    with opening(folder, expected, next_step), fitting(Path(folder)):
         read = getattr(transformers, reader).from_pretrained(folder, **options)
         opened = getattr(transformers, model).from_pretrained(folder, weights_only=True, dtype=kind, **options)
     return read, opened.eval().to(device)
