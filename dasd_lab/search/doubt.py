@@ -7,8 +7,6 @@ __all__ = ['LIMIT', 'FEWEST', 'SHORT', 'OTHER', 'SENTENCES', 'words_of', 'known_
            'Doubt', 'CalibrationManifest', 'method_files', 'save_calibration', 'calibration_of']
 
 # %% ../../nbs/08_search/0_queries/10_doubt.ipynb #989e5d36
-import re
-import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import regex
 import torch
 from fastcore.basics import patch
 from PIL import Image
@@ -27,7 +26,6 @@ from torch.nn.functional import normalize
 from ..base.foundation import expect
 from ..base.presets import checked, opening
 from ..base.storage import Manifest, read_manifest, read_tensors, seal, unseal, whole_folder, write_tensors
-from ..corpora.captions import COMBINING_MARKS
 from ..runs.loading import packed_words
 from ..runs.shipped import run_parts
 
@@ -36,11 +34,10 @@ LIMIT = 0.02  # share of right cases that a sign marks
 FEWEST = 2  # training captions that make a word known
 SHORT = 4  # words up to which a query counts as short
 OTHER = "other"  # in place of languages that a model reads without captions: the strictest limits of the others
-_BLOCKS = (0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x3040, 0x30FF), (0x3400, 0x9FFF)
-_CHARACTERS = (chr(c) for first, last in _BLOCKS for c in range(first, last + 1))
-_UNSPACED = "".join(c for c in _CHARACTERS if unicodedata.category(c)[0] in "LM")  # letters and their marks
-_LETTER = rf"[^\W\d_{_UNSPACED}]"
-_RUN = re.compile(rf"(?P<unspaced>[{_UNSPACED}]+)|{_LETTER}(?:{_LETTER}|[{COMBINING_MARKS}])*")
+# letters of scripts without spaces between words, or a word of another script with its marks
+_UNSPACED = r"\p{Thai}\p{Lao}\p{Myanmar}\p{Khmer}\p{Hiragana}\p{Katakana}\p{Han}\u30fc"
+_OF_WORDS = rf"[[\p{{L}}\p{{M}}]--[{_UNSPACED}]]"
+_RUN = regex.compile(rf"(?P<unspaced>[[{_UNSPACED}]&&[\p{{L}}\p{{M}}]]+)|{_OF_WORDS}+", regex.V1)
 
 
 def words_of(
