@@ -150,14 +150,11 @@ def _upright(image: Image.Image) -> Image.Image:
     return image if turn is None else image.transpose(turn)
 
 # %% ../../nbs/01_corpora/1_core/20_visuals.ipynb #cd78748a
-_NO_DATA = 42113  # TIFF tag of GDAL: the value of pixels without one
-
-
 def _stretched(image: Image.Image) -> Image.Image:
     "An image of 16 bits or more: the values that it has become 0…255, and pixels without a value black"
     values = np.array(image, np.float64)
-    with suppress(TypeError, ValueError):
-        values[values == float(str(getattr(image, "tag_v2", {}).get(_NO_DATA)).strip("\0 "))] = np.nan
+    with suppress(TypeError, ValueError):  # GDAL's TIFF tag of the value of pixels without one
+        values[values == float(str(getattr(image, "tag_v2", {}).get(42113)).strip("\0 "))] = np.nan
     known = np.isfinite(values)
     low, high = (values[known].min(), values[known].max()) if known.any() else (0, 0)
     grey = np.where(known, (values - low) * (255 / (high - low or 1)), 0)
