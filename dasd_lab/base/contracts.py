@@ -102,6 +102,8 @@ class RetrievalMethod(nn.Module):
     languages: tuple[str, ...] = ()  # target languages, ISO 639
     training_corpora: tuple[str, ...] = ()  # that it was trained on, as `corpora.catalog.corpus_named` takes them
     run_folder: Path | None = None  # of the run that it was loaded from
+    # text, language → the text in the spelling of the training captions, see `captions.Spelling`
+    spelling: Callable[[str, str], str] = staticmethod(lambda text, language: text)
     training_only: tuple[str, ...] = ()  # prefixes of the names of weights that only training reads
     caption_weights: tuple[str, ...] = ()  # prefixes of the names of weights that `read_captions_as` sets
     # a `backbone.named_words.NamedWords` for images without a description, of methods that were trained with it

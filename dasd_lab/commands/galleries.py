@@ -109,8 +109,8 @@ def _opened_with(method, run, folder, columns=None, milvus=None):  # a `search.o
 # %% ../../nbs/11_commands/75_galleries.ipynb #b141fe8f
 def _runs_behind(opened) -> list[str]:
     "Other runs whose embeddings not all images of a gallery have"
-    others = {name: about["run"] for name, about in opened.embeddings.items() if name != opened.embedding}
-    return [run for name, run in others.items() if run and opened.n_embedded(name) < len(opened)]
+    others = [(name, about["run"]) for name, about in opened.embeddings.items() if name != opened.embedding]
+    return [run for name, run in others if run and opened.n_embedded(name) < len(opened)]
 
 
 def _show_import(report, unlike: bool, json: bool) -> None:

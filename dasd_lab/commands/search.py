@@ -7,6 +7,7 @@ __all__ = ['Filter', 'write_page', 'search_images']
 
 # %% ../../nbs/11_commands/86_search.ipynb #bdfd79f8
 import sys
+from bisect import bisect_left
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -83,8 +84,21 @@ def _reading_run(run: str | Path, language: str | None) -> str | Path:
     return chosen
 
 # %% ../../nbs/11_commands/86_search.ipynb #a63a7b3d
-def _searched(gallery, run, backbone, pictures, corpus, language):  # folder of the gallery, run, ISO 639; or None each
-    "The gallery, the run and the language that a search is about"
+def _untaught(run: str | Path, query: str) -> str | None:
+    "The language of a query if it is surely one that only the companion of a run reads"
+    from dasd_lab.corpora.captions import SURE, identifiable, plain_text, recognise_language
+    from dasd_lab.runs.shipped import MULTILINGUAL, run_languages, run_reading
+
+    own = run_languages(run) if not str(run).startswith("frozen:") else ()
+    reads = f"{run}/{MULTILINGUAL}"
+    if not own or str(run_reading(run, "it")) != reads or not any(map(str.isalpha, query)):
+        return None
+    language, confidence = recognise_language(plain_text(query), identifiable(run_languages(reads)))
+    return language if language not in own and confidence > SURE else None
+
+
+def _searched(gallery, run, backbone, pictures, corpus, language, query):  # folder of the gallery, run, ISO 639
+    "The gallery, the run and the language that a search is about, or None each"
     from dasd_lab.corpora.languages import language_code
     from dasd_lab.runs.shipped import run_for
     from dasd_lab.search.on_disk.places import gallery_folder, gallery_run
@@ -95,6 +109,8 @@ def _searched(gallery, run, backbone, pictures, corpus, language):  # folder of 
     if not run and not backbone:
         here = corpus if pictures or corpus else "pictograms"
         run = gallery_run(folder) or None if folder else run_for(here)
+    if run and not language and (unknown := _untaught(run, query)):
+        language = unknown
     run = run and _reading_run(run, language)
     check_readable("a query in", run, [language] if language else [])
     return folder, run, language
@@ -146,6 +162,24 @@ def write_page(
     note(f"written: {path}")
 
 # %% ../../nbs/11_commands/86_search.ipynb #fda606f7
+_MANY = 20  # words up to which every text tower reads them all
+
+
+def _unread(method, text: str, language: str) -> str:
+    "The end of a query that a text tower does not read, since leaving it out changes nothing"
+    from torch import allclose
+
+    parts = [f"{word} " for word in text.split()] if " " in text else list(text)
+    if len(parts) <= _MANY:
+        return ""
+    whole = method.encode_captions([text], language)
+
+    def is_read(n: int) -> bool:
+        return allclose(method.encode_captions(["".join(parts[:n])], language), whole, atol=1e-4)
+
+    return "".join(parts[bisect_left(range(len(parts)), True, lo=1, key=is_read) :])
+
+
 def _say_searched(hits, opened, where: str | Path) -> None:
     "Print what was searched, and as what language the query was read"
     if hasattr(opened, "n_embedded"):  # a gallery on disk
@@ -162,6 +196,12 @@ def _say_searched(hits, opened, where: str | Path) -> None:
         if not any(written_as(hits.query.text, code) for code in opened.method.readable):
             how = ", though no language of this model is written in these letters; name its language: --language CODE"
     note(f"{len(opened):,} images of {where}; read as {english_name(hits.query.language)}{how}")
+    spelled = opened.method.spelling(hits.query.text, hits.query.language)
+    if spelled.casefold() != hits.query.text.casefold():
+        note(f"in the spelling of the training captions: {spelled}")
+    unread = _unread(opened.method, hits.query.encoded, hits.query.language)
+    if unread:
+        note(f"too long for the text tower, which did not read: {unread}")
 
 # %% ../../nbs/11_commands/86_search.ipynb #273e342e
 def _show_hits(hits, english: dict[str, str], as_json: bool) -> None:
@@ -223,7 +263,7 @@ def search_images(
 
     With none of --gallery, --pictures, --corpus, --run: the newest gallery in galleries, else the built-in scenes."""
     only_one(gallery=gallery, pictures=pictures, corpus=corpus)
-    gallery, run, language = _searched(gallery, run, backbone, pictures, corpus, language)
+    gallery, run, language = _searched(gallery, run, backbone, pictures, corpus, language, query)
     query = _checked_query(query, k, "" if gallery or pictures else corpus or "pictograms", split)
     image = _image_of(query)
     _check_search(

@@ -90,9 +90,6 @@ _MEMBERS = (
 )
 
 # %% ../../nbs/01_corpora/1_core/05_languages.ipynb #796a59c8
-_COUNTRY = 2  # letters of a country's code
-
-
 def _of_tag(tag: str) -> str:  # ISO 639; '': not a code
     "Language of a code: also a withdrawn one, one of a macrolanguage's members, and the code of a country"
     try:
@@ -101,7 +98,7 @@ def _of_tag(tag: str) -> str:  # ISO 639; '': not a code
         return ""
     if language.language and language.is_valid() and not "qaa" <= language.language <= "qtz":
         return _MEMBERS.get(language.language) or language.prefer_macrolanguage().language
-    country = Language.make(territory=tag.upper()) if len(tag) == _COUNTRY else None
+    country = Language.make(territory=tag.upper()) if len(tag) == 2 else None
     is_country = country and not country.territory_name().startswith(("Unknown", "Private"))
     return country.maximize().language if is_country else ""
 
@@ -118,7 +115,7 @@ def _of_name(name: str) -> str:  # ISO 639; '': not a name
     for attempt in (name, " ".join(words), " ".join(words[::-1])):
         try:
             return _own_names().get(attempt.lower()) or _of_tag(find(attempt).language or "")
-        except (LookupError, UnicodeError):  # a lone surrogate
+        except LookupError:
             continue
     return ""
 
@@ -133,8 +130,8 @@ def known_code(
     for code in (ALIASES.get(key, key), ALIASES.get(short, short)):
         if code in ISO_639_1 or code in _MEMBERS:
             return _MEMBERS.get(code, code)
-    found = key and (_of_tag(key) or _of_name(name.strip()))
-    return "" if found in NO_LANGUAGE else found
+    found = key.isprintable() and key and (_of_tag(key) or _of_name(name.strip()))
+    return found if found and found not in NO_LANGUAGE else ""
 
 
 def language_code(

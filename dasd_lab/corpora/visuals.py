@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-from PIL import Image, ImageCms, UnidentifiedImageError
+from PIL import Image, ImageCms, PngImagePlugin, UnidentifiedImageError
 from PIL.Image import Transpose as Turn
 from PIL.JpegImagePlugin import JpegImageFile
 
@@ -78,36 +78,20 @@ def _scans(image: Image.Image) -> int:
     return sum(part.count(b"\xff\xda") for part in iter(lambda: image.fp.read(2**20), b""))
 
 # %% ../../nbs/01_corpora/1_core/20_visuals.ipynb #1dde4a64
-_CHUNKS = b"IHDR", b"PLTE", b"tRNS", b"eXIf", b"acTL", b"fcTL", b"fdAT", b"IDAT", b"IEND"
-
-
-def _without_metadata(data: bytes) -> bytes:
-    "A PNG without text and profiles, which may be damaged, or larger than Pillow reads"
-    kept = [data[:8]]
-    at = 8
-    while at < len(data):
-        end = at + 12 + int.from_bytes(data[at : at + 4])
-        if data[at + 4 : at + 8] in _CHUNKS:
-            kept.append(data[at:end])
-        at = end
-    return b"".join(kept)
+# metadata of photographs may be larger than Pillow's limit of one megabyte; what is damaged it leaves out
+PngImagePlugin.MAX_TEXT_CHUNK = PngImagePlugin.MAX_TEXT_MEMORY = 2**26
 
 
 def _opened(file: str | Path | BinaryIO) -> Image.Image:
-    "Open an image; neither metadata nor a size that is not decoded stops it"
+    "Open an image, also a JPEG of any size, as it can be decoded at a fraction of it"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
         try:
             return Image.open(file, formats=DECODERS)
-        except UnidentifiedImageError:
-            raise
-        except Exception:
-            data = Path(file).read_bytes() if isinstance(file, (str, Path)) else (file.seek(0), file.read())[1]
-            if data[:4] == b"\x89PNG":
-                return Image.open(io.BytesIO(_without_metadata(data)), formats=DECODERS)
-            if data[:2] == b"\xff\xd8":
-                return JpegImageFile(io.BytesIO(data))
-            raise
+        except Image.DecompressionBombError as e:
+            with suppress(SyntaxError):
+                return JpegImageFile(file)
+            raise e
 
 
 def is_picture(
@@ -166,14 +150,11 @@ def _upright(image: Image.Image) -> Image.Image:
     return image if turn is None else image.transpose(turn)
 
 # %% ../../nbs/01_corpora/1_core/20_visuals.ipynb #cd78748a
-_NO_DATA = 42113  # TIFF tag of GDAL: the value of pixels without one
-
-
 def _stretched(image: Image.Image) -> Image.Image:
     "An image of 16 bits or more: the values that it has become 0…255, and pixels without a value black"
     values = np.array(image, np.float64)
-    with suppress(TypeError, ValueError):
-        values[values == float(str(getattr(image, "tag_v2", {}).get(_NO_DATA)).strip("\0 "))] = np.nan
+    with suppress(TypeError, ValueError):  # GDAL's TIFF tag of the value of pixels without one
+        values[values == float(str(getattr(image, "tag_v2", {}).get(42113)).strip("\0 "))] = np.nan
     known = np.isfinite(values)
     low, high = (values[known].min(), values[known].max()) if known.any() else (0, 0)
     grey = np.where(known, (values - low) * (255 / (high - low or 1)), 0)

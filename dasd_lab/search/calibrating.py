@@ -23,7 +23,7 @@ from torch.nn.functional import normalize
 from ..base.contracts import LabError, RetrievalMethod, evaluating
 from ..corpora.catalog import Corpus
 from ..evaluation.short_queries import queries_about
-from .doubt import LIMIT, Calibration, appearance, known_words, length_of, words_of
+from .doubt import LIMIT, OTHER, Calibration, appearance, known_words, length_of, words_of
 
 # %% ../../nbs/08_search/0_queries/30_calibrating.ipynb #6354c640
 Asked = Sequence[tuple[str, frozenset[str]]]  # queries in one language, and the ids of the images that are right
@@ -119,6 +119,10 @@ def calibrate(
         asked = asked_of(corpus, "validation", code, validation, n_captions, odd=False)
         if asked:
             limits[code] = _limits(first, method, asked, validation, code)
+    scores = pd.DataFrame(
+        {code: {length: row["fewest_score"] for length, row in limits[code].items()} for code in limits}
+    )
+    limits[OTHER] = {length: dict(fewest_score=score, most_unknown=1.0) for length, score in scores.max(1).items()}
     return replace(first, most_distance=float(first.distances(validation.shown).quantile(1 - LIMIT)), limits=limits)
 
 # %% ../../nbs/08_search/0_queries/30_calibrating.ipynb #b04fe07e

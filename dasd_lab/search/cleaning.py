@@ -6,36 +6,32 @@
 __all__ = ['QUERY_LIMIT', 'KEPT_MARKS', 'clean_query']
 
 # %% ../../nbs/08_search/0_queries/05_cleaning.ipynb #c1ea0003
-import unicodedata
 import warnings
 
+import regex
+
 from ..base.foundation import expect
+from ..corpora.captions import plain_text
 
 # %% ../../nbs/08_search/0_queries/05_cleaning.ipynb #46e172b7
 QUERY_LIMIT = 1000  # maximum number of characters of a query
 KEPT_MARKS = {"\u200c", "\u200d"} | {chr(c) for c in range(0xE0020, 0xE0080)}  # joiners, and the tags of flags
-_INVISIBLE = ("Cc", "Cf", "Cs", "Cn")  # Unicode categories
-
-
-def _visible(character: str) -> str:
-    "The character, a space for any white space, or '' for an invisible character"
-    if character.isspace():
-        return " "
-    return character if character in KEPT_MARKS or unicodedata.category(character) not in _INVISIBLE else ""
+# control characters, format marks, surrogates and unassigned ones
+_INVISIBLE = regex.compile(r"[\p{Cc}\p{Cf}\p{Cs}\p{Cn}--[\u200c\u200d\U000e0020-\U000e007f]]", regex.V1)
 
 # %% ../../nbs/08_search/0_queries/05_cleaning.ipynb #e6022cc6
 def clean_query(
     text: str,  # as typed
     limit: int = QUERY_LIMIT,  # maximum number of characters; the rest is removed
 ) -> str:
-    "Normalised query: NFC, no control characters, single spaces, at most `limit` characters"
+    "Normalised query: see `plain_text`, no control characters, single spaces, at most `limit` characters"
     expect(
         isinstance(text, str),
         f"a query of type {type(text).__name__}",
         "text",
         "To search by image use gallery.similar(picture).",
     )
-    cleaned = " ".join(unicodedata.normalize("NFC", "".join(map(_visible, text))).split())
+    cleaned = " ".join(plain_text(_INVISIBLE.sub("", " ".join(text.split()))).split())
     expect(
         cleaned.strip("".join(KEPT_MARKS)),
         "an empty query",

@@ -13,7 +13,7 @@ import emoji
 
 from ..base.contracts import RetrievalMethod
 from ..base.foundation import expect
-from ..corpora.captions import WIDESPREAD, identifiable, recognise_language, written_as
+from ..corpora.captions import SURE, WIDESPREAD, identifiable, recognise_language, written_as
 from .cleaning import clean_query
 from .doubt import calibration_of
 
@@ -50,9 +50,6 @@ def source_language(
     return getattr(getattr(method, "backbone", None), "source_language", "en")
 
 # %% ../../nbs/08_search/0_queries/20_queries.ipynb #b11b02fb
-_SURE = 0.97  # confidence from which a query is refused
-
-
 def _check_only_language(
     text: str,  # a query without emoji
     method: RetrievalMethod,  # that reads one language
@@ -61,7 +58,7 @@ def _check_only_language(
     only = source_language(method)
     recognised, confidence = recognise_language(text, dict.fromkeys((*WIDESPREAD, only)))
     expect(
-        recognised == only or (confidence < _SURE and written_as(text, only)),
+        recognised == only or (confidence < SURE and written_as(text, only)),
         f"a query that seems to be in {recognised!r}, for a method that reads {only!r} alone",
         f"a query in {only!r}",
         f"Name the language if it is {only!r} (--language {only}); or take a multilingual model, or train one.",
@@ -76,6 +73,8 @@ def _recognised(
     "The language of a query: the only one whose training captions have all its words, else by its letters"
     calibration = calibration_of(method)
     able = calibration.languages_that_know(text, supported) if calibration else []
+    if calibration and not able:  # without accents
+        able = [code for code in supported if calibration.languages_that_know(method.spelling(text, code), [code])]
     if able and calibration:  # of a language without captions, any word may be known
         able += [code for code in identifiable(supported) if code not in calibration.words]
     if len(able) == 1:

@@ -43,7 +43,7 @@ from dasd_lab.evaluation.tables import reading
 from dasd_lab.methods.baselines.teacher import SentenceHeadConfig, Teacher, TeacherConfig
 from dasd_lab.methods.dasd.encoder import AdaptedEncoder
 from dasd_lab.runs.saved import load_method, own_state, save_method
-from dasd_lab.runs.shipped import MULTILINGUAL
+from dasd_lab.runs.shipped import MULTILINGUAL, run_parts
 from dasd_lab.search.calibrating import calibrate
 from dasd_lab.search.doubt import save_calibration
 from dasd_lab.training.recipes import (
@@ -403,10 +403,11 @@ def figures_part(ship: Shipping, name: str) -> None:
 
 
 def doubt_part(ship: Shipping) -> None:
-    "Compute the calibration of doubt of a stored method"
-    method = load_method(ship.out / "method", ship.backbone)
-    save_calibration(calibrate(method, ship.corpus, ("en", *ship.world.languages)), ship.out)
-    print(f"doubt: {megabytes(ship.out / 'doubt'):.2f} MB", flush=True)
+    "Compute the calibration of doubt of a stored method and of its multilingual companion"
+    for folder in [folder for folder in (ship.out, ship.out / MULTILINGUAL) if folder.is_dir()]:
+        method = load_method(run_parts(folder)[0], ship.backbone)
+        save_calibration(calibrate(method, ship.corpus, ("en", *ship.world.languages)), folder)
+        print(f"doubt of {folder.name}: {megabytes(folder / 'doubt'):.2f} MB", flush=True)
 
 
 def make(ship: Shipping, part: str) -> None:

@@ -203,13 +203,10 @@ def captions_of_row(
 # %% ../../../nbs/01_corpora/4_own/30_formats.ipynb #d41db114
 def read_lines(
     path: Path,  # may be gzip-compressed
-    language: str | None = None,  # ISO 639, of text that is not UTF-8; None: as the first line names it
+    language: str = "",  # ISO 639, of text that is not UTF-8; '': not known
 ) -> tuple[list[str], list[Fault]]:
     "Lines of a text file, see `parallel.decode`; without the blank one after the last line end"
-    data = file_bytes(path)
-    cells = re.split(r"[,;\t|]", data.split(b"\n", 1)[0].decode("ascii", "ignore"))
-    named = [role.partition(":")[2] for role, _ in map(role_of, cells)]
-    lines, faults = decode(data, language or next((code for code in named if code not in ("", "en")), ""))
+    lines, faults = decode(file_bytes(path), language)
     return lines[:-1] if lines and not lines[-1].strip() else lines, faults
 
 # %% ../../../nbs/01_corpora/4_own/30_formats.ipynb #23d0ccf5

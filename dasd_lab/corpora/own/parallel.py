@@ -163,19 +163,20 @@ class Record(NamedTuple):
     cells: dict | list  # by name (JSONL) or in order
 
 # %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #889d25f5
-def _fields(line: str, mark: str) -> list[str]:
-    "Fields of a record; raises csv.Error if a quote stays open"
-    if mark != "\t":
-        return next(csv.reader([line], delimiter=mark, strict=True, skipinitialspace=True), [])
-    quoted = re.compile(r'"(.+)"', re.DOTALL)
-    matches = [(field, quoted.fullmatch(field)) for field in line.split("\t")]
+_ENCLOSED = re.compile(r'"(.+)"', re.DOTALL)
+
+
+def _tab_fields(line: str) -> list[str]:
+    "Fields of a line of TSV"
+    matches = [(field, _ENCLOSED.fullmatch(field)) for field in line.split("\t")]
     return [match[1].replace('""', '"') if match else field for field, match in matches]
 
 # %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #50cccf1d
 def _width(line: str, mark: str) -> int:
     "Number of fields of a line; 0: a quote stays open"
     try:
-        return len(_fields(line, mark))
+        row = next(csv.reader([line], delimiter=mark, strict=mark != "\t", skipinitialspace=True), [])
+        return line.count(mark) + 1 if mark == "\t" else len(row)
     except csv.Error:
         return 0
 
@@ -212,14 +213,11 @@ def _json_record(line: str, i: int) -> Record | Fault:
     return Fault(i, "json", f"{line[:30]!r} is not a JSON object")
 
 # %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #a57fc99e
-_MOST_LINES = 100  # of a record
-
-
 def _table_record(lines: Sequence[str], mark: str, i: int, width: int) -> tuple[Record | Fault, int]:
     "The record that begins on line i, from 0, and its number of lines"
-    some = (lines[k] + "\n" for k in range(i, min(len(lines), i + _MOST_LINES)))
+    some = (lines[k] + "\n" for k in range(i, min(len(lines), i + 100)))
     rows = csv.reader(some, delimiter=mark, strict=True, skipinitialspace=mark != "\t")
-    cells = _fields(lines[i], mark) if mark == "\t" else None
+    cells = _tab_fields(lines[i]) if mark == "\t" else None
     opened = cells is None or any(cell.startswith('"') and cell.count('"') % 2 for cell in cells)
     try:
         found = next(rows, []) if opened else None
@@ -295,8 +293,8 @@ def leftovers(
     text: str,  # a caption
 ) -> list[str]:  # keys of `_LEFTOVERS`
     "What other formats left behind in a caption"
-    spaced = unspaced(text)  # letters apart are usual in such a script, if tokens are
-    return [name for name, form in _LEFTOVERS.items() if form.search(text) and not (spaced and name == "letters apart")]
+    # in a script without spaces, letters apart are usual
+    return [n for n, form in _LEFTOVERS.items() if form.search(text) and not (n == "letters apart" and unspaced(text))]
 
 # %% ../../../nbs/01_corpora/4_own/10_parallel.ipynb #53a44835
 def checked_side(

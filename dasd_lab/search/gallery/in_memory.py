@@ -162,8 +162,9 @@ def doubt_about(
         return Doubt()
     if gallery.are_unlike is None:
         gallery.are_unlike = unlike_images(gallery)
-    signs = calibration.signs(query.text, query.language, vector if gallery.method.by_cosine else None, best)
-    return Doubt(signs + ("images",) * gallery.are_unlike, tuple(calibration.unknown(query.text, query.language)))
+    text = gallery.method.spelling(query.text, query.language)
+    signs = calibration.signs(text, query.language, vector if gallery.method.by_cosine else None, best)
+    return Doubt(signs + ("images",) * gallery.are_unlike, tuple(calibration.unknown(text, query.language)))
 
 # %% ../../../nbs/08_search/1_gallery/20_in_memory.ipynb #2bcc718f
 @torch.no_grad()

@@ -10,7 +10,6 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from reprlib import Repr
 from typing import Any, Literal
 
@@ -107,24 +106,17 @@ def _one_of(column: Column, operator: str, given) -> Condition:
     return Condition(column, operator, tuple(column.checked(v) for v in values))
 
 # %% ../../../nbs/08_search/2_on_disk/10_filters.ipynb #5d203f5c
-_DATE = re.compile(r"\d{4}(-\d\d(-\d\d)?)?")  # a year, a month or a day
-
-
 def _seconds(
     text: str,  # a date or time of ISO 8601, or its beginning: 2024, 2024-05, 2024-05-31, 2024-05-31T12:00
 ) -> tuple[float, float]:  # where it begins and ends, in seconds since 1970, by the clock of this machine
     "The span of time that a date stands for"
-    whole = text + "-01-01"[len(text) - 4 :] if _DATE.fullmatch(text) else text
+    import pandas as pd
+
     try:
-        start = datetime.fromisoformat(whole)
+        span = pd.Period(text if re.match(r"\d{4}(-|$)", text) else "no date")
+        return tuple(end.to_pydatetime(warn=False).timestamp() for end in (span.start_time, span.end_time))
     except ValueError:
         raise LabError(f"the date {text[:40]!r}", "a date such as 2024, 2024-05 or 2024-05-31", "Correct it.") from None
-    if not _DATE.fullmatch(text):
-        return start.timestamp(), start.timestamp()
-    days = {4: 366, 7: 31, 10: 1}[len(text)]
-    after = start + timedelta(days=days)
-    end = after.replace(day=1) if len(text) == 7 else after.replace(month=1, day=1) if len(text) == 4 else after
-    return start.timestamp(), end.timestamp() - 1e-3
 
 # %% ../../../nbs/08_search/2_on_disk/10_filters.ipynb #cb6897ff
 def _conditions(column: Column, given) -> list[Condition]:

@@ -147,13 +147,6 @@ def _rename_moved(gallery: StoredGallery, gone: list[str], files: Mapping[str, F
         imported[new] = files[new]
     return len(new_ids)
 
-
-def _emptied(gone: Iterable[str], files: Iterable[str]) -> set[str]:  # '.': the whole folder
-    "The outermost folders, of paths below a folder, that had images and have none"
-    there = {folder for name in files for folder in PurePosixPath(name).parents}
-    empty = [[f for f in reversed(PurePosixPath(name).parents) if f not in there][:1] for name in gone]
-    return {str(folder) for folders in empty for folder in folders}
-
 # %% ../../../nbs/08_search/2_on_disk/80_importing.ipynb #149b8709
 def _files_to_read(
     report: ImportReport,  # notes what is not read, and why
@@ -202,8 +195,10 @@ def _note_failures(gallery: StoredGallery, start: str, failed: Mapping[str, str]
 # %% ../../../nbs/08_search/2_on_disk/80_importing.ipynb #cb28e845
 def _check_emptied(report: ImportReport, gone: Sequence[str], files: Mapping, emptied: Sequence[str]) -> None:
     "Refuse to remove the images of a folder that has none any more, unless it is named"
-    there = [name for name, status in files.items() if status]
-    empty = [name for name in _emptied(gone, there) if not any(fnmatchcase(name, pattern) for pattern in emptied)]
+    there = {folder for name, status in files.items() if status for folder in PurePosixPath(name).parents}
+    outermost = [[f for f in reversed(PurePosixPath(name).parents) if f not in there][:1] for name in gone]
+    empty = {str(folder) for folders in outermost for folder in folders}  # '.': the whole folder
+    empty = [name for name in empty if not any(fnmatchcase(name, pattern) for pattern in emptied)]
     expect(
         not empty,
         f"{', '.join(sorted(empty)[:5])} in {report.folder} without images, of which the gallery has {len(gone):,}",
