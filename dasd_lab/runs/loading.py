@@ -88,7 +88,7 @@ def _spell(method: RetrievalMethod, folder: Path) -> None:
         captions = [spelled().spelling(caption, language) for caption in captions]
         return encode(spelled(), captions, language, *options, **named)
 
-    method.encode_captions = encode_captions
+    vars(method)["encode_captions"] = encode_captions
 
 # %% ../../nbs/05_runs/50_loading.ipynb #4eaf36d0
 def load_run(

@@ -101,6 +101,7 @@ def calibrate(
     languages: Sequence[str],  # read by the method
     n_images: int = 300,  # of each split
     n_captions: int = 400,  # of each language
+    n_cohort: int = 256,  # images whose scores are compared with
 ) -> Calibration:
     "Compute what doubt needs to know about a method"
     from sklearn.covariance import LedoitWolf
@@ -113,7 +114,7 @@ def calibrate(
     looks = LedoitWolf().fit(np.array([appearance(image) for image in train.shown]))
     centre, precision = torch.tensor(looks.location_).float(), torch.tensor(looks.precision_).float()
     about = dict(corpus=corpus.name, images=len(train.ids), share=LIMIT)
-    first = Calibration(train.features[:256], centre, precision, 0.0, words, {}, about)
+    first = Calibration(train.features[:n_cohort], centre, precision, 0.0, words, {}, about)
     limits = {}
     for code in languages:
         asked = asked_of(corpus, "validation", code, validation, n_captions, odd=False)

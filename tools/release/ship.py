@@ -406,7 +406,10 @@ def doubt_part(ship: Shipping) -> None:
     "Compute the calibration of doubt of a stored method and of its multilingual companion"
     for folder in [folder for folder in (ship.out, ship.out / MULTILINGUAL) if folder.is_dir()]:
         method = load_method(run_parts(folder)[0], ship.backbone)
-        save_calibration(calibrate(method, ship.corpus, ("en", *ship.world.languages)), folder)
+        n_cohort = 256 if folder == ship.out else 128
+        calibration = calibrate(method, ship.corpus, ("en", *ship.world.languages), n_cohort=n_cohort)
+        # the companion knows more words than those of its captions, and has the spelling of its run
+        save_calibration(calibration if folder == ship.out else replace(calibration, words={}), folder)
         print(f"doubt of {folder.name}: {megabytes(folder / 'doubt'):.2f} MB", flush=True)
 
 
