@@ -100,7 +100,7 @@ class Rates:
             best = best_rates(lines)[row]
             if not trains or min(factors) < best < max(factors):
                 return best
-            factors.add(best / 2 if best == min(factors) else best * 2)
+            factors |= {best, best / 2 if best <= min(factors) else best * 2}
 
 
 def main(preset: str, languages: Sequence[str], seeds: Sequence[int], rows: Sequence[str], longer: bool) -> None:
