@@ -343,7 +343,7 @@ def carried_chart(
     ]
     mean = table.mean()
     title = (
-        f"Adapters carry {carried_share(table):.0%} of the recall: {mean['with']:.1f} % with them, "
+        f"Adapters carry {100 * carried_share(table):.0f} % of the recall: {mean['with']:.1f} % with them, "
         f"{mean['without']:.1f} % without"
     )
     return legend_below(figure(*bars, title=title, y="mean recall, %", height=340), 40)

@@ -71,8 +71,8 @@ class Adapters(Panel):
 
     def sections(self):
         parts = (
-            self._captions,
             self._carried,
+            self._captions,
             self._switches,
             self._matrices,
             self._change,
@@ -116,7 +116,7 @@ def _captions(self: Adapters):
     lines = [row(query, remover) for query, remover in zip(self.rows, removers)]
     for i, line in enumerate(lines):
         self.visible(line, lambda s, i=i: i < max(1, len(s.queries)), "queries")
-    return section("Captions", row(self.model_choice()), *lines, row(self.more, sample))
+    return section("Captions", *lines, row(self.more, sample))
 
 # %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #3b47158e
 @patch
@@ -170,8 +170,12 @@ def _sample(self: Adapters) -> None:
 def _carried(self: Adapters):
     return section(
         "What adapters carry",
+        row(self.model_choice()),
         self.plot("dl-carried", _carried_figure, "model"),
-        note="Mean recall on the test captions of each language, measured when the model was trained.",
+        note=(
+            "Mean recall on the test captions of each language, measured when the model was trained. With token "
+            "vectors that stay frozen, as in the paper, adapters do the work; others learn most of it themselves."
+        ),
     )
 
 

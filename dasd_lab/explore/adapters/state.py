@@ -204,7 +204,8 @@ class AdaptersState(State):
     def first_model(self) -> str:
         "The model in which adapters carry most of the recall, as far as that was measured"
         carried = {name: carried_recall(self.workbench.models[name].method) for name in self.available}
-        shares = {name: 0.0 if table is None else carried_share(table) for name, table in carried.items()}
+        # in tenths, or chance would choose among models in which they carry nothing
+        shares = {name: 0.0 if table is None else round(carried_share(table), 1) for name, table in carried.items()}
         return max(shares, key=shares.__getitem__, default="")
 
 # %% ../../../nbs/09_explore/2_adapters/10_state.ipynb #40ae6c10
