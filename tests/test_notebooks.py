@@ -11,6 +11,7 @@ from execnb.shell import CaptureShell
 from ipywidgets import Widget
 from nbdev.config import get_config
 from nbdev.doclinks import nbglob
+from traitlets import HasTraits
 
 from dasd_lab.base.contracts import METHODS
 from dasd_lab.explore.workbench import world_workbench
@@ -40,7 +41,9 @@ def shells(monkeypatch):
         atexit.unregister(s.atexit_operations)
         s.history_manager.end_session()
         s.history_manager.close()
-        s.user_ns.clear()  # its models and galleries
+        # its models and widgets; functions that it has patched into a class read their other globals there
+        for name in [n for n, value in s.user_ns.items() if isinstance(value, (torch.nn.Module, HasTraits))]:
+            del s.user_ns[name]
     Widget.close_all()
 
 

@@ -569,6 +569,7 @@ def reading(
     options: Mapping[str, Any],  # of its `encode_captions`, such as skip=(5,): without the adapter of a block
 ) -> Iterator[None]:
     "Encode captions with other options inside the context"
+    own = vars(method).get("encode_captions")  # of a loaded method, which spells captions first
     if options:
         method.encode_captions = partial(method.encode_captions, **options)
     try:
@@ -576,6 +577,8 @@ def reading(
     finally:
         if options:
             del method.encode_captions  # that of the class again
+        if options and own:
+            method.encode_captions = own
 
 # %% ../../nbs/07_evaluation/80_tables.ipynb #c844917c
 class TableRuns:

@@ -6,11 +6,11 @@
 __all__ = ['CAPTIONS_ALONE', 'IMPORTED', 'corpora_in', 'trained_on', 'corpora_around', 'packed_words', 'load_run', 'words_of']
 
 # %% ../../nbs/05_runs/50_loading.ipynb #a93e191c
-import weakref
 import zlib
 from collections.abc import Mapping
 from functools import wraps
 from pathlib import Path
+from types import MethodType
 
 from ..backbone.named_words import NamedWords, load_words
 from ..backbone.text_alone import text_alone
@@ -81,14 +81,13 @@ def _spell(method: RetrievalMethod, folder: Path) -> None:
     "Let a method read captions as those of its training are written"
     words = packed_words(folder / "doubt") or packed_words(folder.parent / "doubt")
     method.spelling = Spelling(words)
-    encode, spelled = type(method).encode_captions, weakref.ref(method)
+    encode = type(method).encode_captions
 
     @wraps(encode)
-    def encode_captions(captions, language, *options, **named):
-        captions = [spelled().spelling(caption, language) for caption in captions]
-        return encode(spelled(), captions, language, *options, **named)
+    def spelled(self, captions, language, *options, **named):
+        return encode(self, [self.spelling(caption, language) for caption in captions], language, *options, **named)
 
-    vars(method)["encode_captions"] = encode_captions
+    vars(method)["encode_captions"] = MethodType(spelled, method)  # that of a copy is the copy's
 
 # %% ../../nbs/05_runs/50_loading.ipynb #4eaf36d0
 def load_run(
