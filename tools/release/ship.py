@@ -402,9 +402,9 @@ def figures_part(ship: Shipping, name: str) -> None:
     write_json(card | dict(MB=sizes), ship.out / "card.json")
 
 
-def doubt_part(ship: Shipping) -> None:
+def doubt_part(ship: Shipping, parts: Sequence[str] = ("method", MULTILINGUAL)) -> None:
     "Compute the calibration of doubt of a stored method and of its multilingual companion"
-    for folder in [folder for folder in (ship.out, ship.out / MULTILINGUAL) if folder.is_dir()]:
+    for folder in [ship.out if part == "method" else ship.out / part for part in parts if (ship.out / part).is_dir()]:
         method = load_method(run_parts(folder)[0], ship.backbone)
         n_cohort = 256 if folder == ship.out else 128
         calibration = calibrate(method, ship.corpus, ("en", *ship.world.languages), n_cohort=n_cohort)
@@ -422,8 +422,8 @@ def make(ship: Shipping, part: str) -> None:
     alone.get(part, of_method)(ship)
     if part not in ("backbone", WORDS):
         figures_part(ship, part)
-    if part == "method":
-        doubt_part(ship)
+    if part in ("method", MULTILINGUAL):
+        doubt_part(ship, [part])
 
 
 def main(world: str, seed: int, only: str | None) -> None:

@@ -14,12 +14,10 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
 
-from ...backbone.multilingual_e5 import open_sentence_encoder
 from ...backbone.tokens import CaptionTokenizer, TokenVectors
 from ...backbone.towers import Backbone, attention, captions_in_batches, computing
 from ...backbone.vector_tables import FrozenVectors
 from ...base.contracts import RetrievalMethod, expect, register_method
-from ..baselines.teacher import SentenceHead, SentenceHeadConfig, sentence_vectors
 from .adapters import AdapterConfig, AdapterGenerator, DynamicAdapter, fed_with
 from .disentangling import Critic, CriticConfig, Disentangler, DisentanglerConfig
 from .expression import Expression
@@ -36,7 +34,6 @@ class StaticAdapterConfig:
     text_blocks: int | None = None  # how many blocks of the tower run (Table 9); None: all
     adapted_blocks: tuple[int, ...] | None = None  # which of them have an adapter (Table 10); None: all
     adapter: AdapterConfig = AdapterConfig()
-    sentence: SentenceHeadConfig | None = None  # a head on a sentence encoder, for the mean of both features
 
 
 @dataclass(frozen=True)
@@ -88,16 +85,6 @@ class AdaptedEncoder(RetrievalMethod):
         self.adapters = nn.ModuleDict(
             {language: nn.ModuleList(self.new_adapter(i) for i in self.adapted) for language in self.languages}
         )
-
-        self.sentence = None if config.sentence is None else SentenceHead(config.sentence, backbone.embed_dim)
-
-    @classmethod
-    def reads(
-        cls,
-        config: StaticAdapterConfig,  # settings
-    ) -> tuple[str, ...]:  # keys of `COLUMNS`
-        "Inputs that training passes to the method"
-        return (*super().reads(config), *(() if config.sentence is None else ("sentence_vectors",)))
 
     def new_adapter(
         self,
@@ -169,8 +156,7 @@ def encode_captions(
     def encode(batch):
         ids, end_index = (t.to(self.backbone.device) for t in self.tokens(batch))
         with attention(self.backbone.device), computing(self.backbone.device, self.backbone.precision):
-            features = self.features(ids, end_index, language, **options)["target_features"]
-        return features if self.sentence is None else (features + self.sentence(self.sentences(batch))) / 2
+            return self.features(ids, end_index, language, **options)["target_features"]
 
     return captions_in_batches(encode, captions, self.backbone.embed_dim, batch_size)
 
@@ -184,35 +170,15 @@ def training_features(
     batch: Mapping,  # 'ids', 'end_index', 'language', 'source_features' and, if available, 'image_features'
 ) -> dict[str, Tensor]:
     "Features of the text path, together with the frozen features of the batch"
-    found = {k: batch[k] for k in ("source_features", "image_features") if k in batch}
+    frozen = {k: batch[k] for k in ("source_features", "image_features") if k in batch}
     ids, end_index, language = (batch[k] for k in ("ids", "end_index", "language"))
     if ids.device.type != "cpu" or self.pad_length is not None:
-        found |= self.features(ids, end_index, language, longest=batch.get("longest"))
-    else:
-        found |= self._in_groups(ids, end_index, language)
-    if self.sentence is not None:
-        found["target_features"] = (found["target_features"] + self.sentence(batch["sentence_vectors"])) / 2
-    return found
-
-
-@patch
-def _in_groups(self: AdaptedEncoder, ids: Tensor, end_index: Tensor, language: str) -> dict[str, Tensor]:
-    "Features of captions of like length, encoded together: padding costs a processor as much as text"
+        return frozen | self.features(ids, end_index, language, longest=batch.get("longest"))
+    # padding costs a processor as much as text: captions of like length are encoded together
     order = end_index.argsort(stable=True)
     groups = order.chunk(max(1, len(order) // GROUP))
     parts = [self.features(ids[g, : int(end_index[g[-1]]) + 1], end_index[g], language) for g in groups]
-    return {name: torch.cat([part[name] for part in parts])[order.argsort()] for name in parts[0]}
-
-
-@patch
-def sentences(
-    self: AdaptedEncoder,
-    captions: Sequence[str],  # in any languages
-) -> Tensor:  # [B, n]
-    "Vectors that the head on a sentence encoder reads"
-    settings = cast(SentenceHeadConfig, self.config.sentence)
-    encoder = open_sentence_encoder(settings.encoder).to(self.backbone.device)
-    return sentence_vectors(encoder, settings.layers, captions).to(self.backbone.device)
+    return frozen | {name: torch.cat([part[name] for part in parts])[order.argsort()] for name in parts[0]}
 
 # %% ../../../nbs/04_methods/1_dasd/30_encoder.ipynb #5c74df1d
 @register_method
@@ -310,9 +276,7 @@ def fit_language(
     captions: Sequence[str],  # n training captions
     meaning: Tensor,  # [n, E] source features of their originals
 ) -> None:
-    "Fit what is computed from the captions of a language, if the method has it: a head on sentences, the expression"
-    if self.sentence is not None:
-        self.sentence.fit(self.sentences(captions), meaning)
+    "Fit the expression of a language, if the method has one"
     if self.config.disentangler.expression is None:
         return
     ids, end_index = self.tokens(captions)
