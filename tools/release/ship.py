@@ -109,12 +109,7 @@ WORLDS = dict(
             # sizes with which DASD in the paper's regime fits into the folder
             paper=(
                 "dasd.photographs_paper",
-                {
-                    "config.adapter.characteristics_width": 96,
-                    "config.disentangler.hidden": 24,
-                    "stages.0.steps": 2100,
-                    "stages.1.steps": 210,
-                },
+                {"config.adapter.characteristics_width": 96, "config.disentangler.hidden": 24},
             ),
             # words and entries with which SMALR fits into the folder
             smalr=(
