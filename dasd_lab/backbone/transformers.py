@@ -194,6 +194,7 @@ class ImageEncoder(nn.Module):
         config: Mapping,  # 'timm': name of a model, and other arguments of `timm.create_model`
     ):
         super().__init__()
+        self.config = dict(config)
         options = {k: v for k, v in config.items() if k != "timm"}
         with opening(f"the timm model {config['timm']!r}", "a name of timm.list_models()", "Correct the name."):
             self.encoder: Any = timm.create_model(config["timm"], pretrained=False, num_classes=0, **options)
@@ -212,7 +213,7 @@ def forward(
 
 
 @patch(as_prop=True)
-def _has_stages(self: ImageEncoder) -> bool:
+def has_stages(self: ImageEncoder) -> bool:
     "Whether the encoder is built as timm's EfficientNets and MobileNets are"
     return all(hasattr(self.encoder, name) for name in ("conv_stem", "bn1", "blocks", "conv_head", "bn2"))
 
@@ -220,7 +221,7 @@ def _has_stages(self: ImageEncoder) -> bool:
 @patch(as_prop=True)
 def frozen(self: ImageEncoder) -> nn.Module:
     "The encoder; where no gradient is computed, a copy without batch norms, made again when the weights change"
-    if self.training or torch.is_grad_enabled() or not self._has_stages:
+    if self.training or torch.is_grad_enabled() or not self.has_stages:
         return self.encoder
     state = torch.stack([tensor.float().sum() for tensor in self.encoder.state_dict().values()]).tolist()
     if self._folded is None or self._folded[0] != state:
@@ -232,7 +233,7 @@ def frozen(self: ImageEncoder) -> nn.Module:
 def stages(self: ImageEncoder) -> list[nn.Module]:
     "The parts of a convolutional encoder in order, from the stem to the last feature map"
     expect(
-        self._has_stages,
+        self.has_stages,
         f"a {type(self.encoder).__name__} whose feature map is read",
         "an EfficientNet or MobileNet of timm",
         "Use linear projections: leave `heads` out.",

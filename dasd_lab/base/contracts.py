@@ -42,6 +42,7 @@ AXES = dict(
 COLUMNS = dict(
     source_features="[B, E] source captions, from the frozen tower",
     image_features="[B, E] images, from the frozen tower; the mean over the frames of a clip",
+    concept_features="[B, n] images, from the classifier of a model with concepts",
     frame_features="[B, T, E] frames; an image has one",
     frame_mask="[B, T]",
     visual_tokens="[B, V, E] the whole image and its regions, for every frame",
@@ -108,6 +109,8 @@ class RetrievalMethod(nn.Module):
     caption_weights: tuple[str, ...] = ()  # prefixes of the names of weights that `read_captions_as` sets
     # a `backbone.named_words.NamedWords` for images without a description, of methods that were trained with it
     describer: Any = None
+    # a `backbone.concepts.Concepts`, of methods whose run has them and whose images are embedded by their backbone
+    concepts: Any = None
     frozen_source: bool = True  # whether source captions and images keep their frozen features
     vector_table: str | None = None  # published token vectors that it reads and does not train
     recordable: bool = False  # whether a training step decides nothing on the processor, so that a GPU can record it
@@ -167,7 +170,7 @@ def seen_corpora(self: RetrievalMethod) -> tuple[str, ...]:
 
 @patch(as_prop=True)
 def embed_dim(self: RetrievalMethod) -> int:
-    return self.backbone.embed_dim  # dimension of the shared space
+    return self.backbone.embed_dim + (self.concepts.width if self.concepts else 0)  # dimension of the shared space
 
 
 @patch(as_prop=True)
@@ -187,7 +190,7 @@ def pretraining(self: RetrievalMethod) -> bool:
 
 @patch(as_prop=True)
 def read_columns(self: RetrievalMethod) -> tuple[str, ...]:
-    return self.reads(self.config)  # keys of `COLUMNS`
+    return (*self.reads(self.config), *(["concept_features"] if self.concepts else []))  # keys of `COLUMNS`
 
 # %% ../../nbs/00_base/05_contracts.ipynb #718d12b0
 @patch
@@ -316,6 +319,8 @@ def visual_columns(
     known: Mapping[str, Tensor] | None = None,  # columns that this backbone already computed; they are reused
 ) -> dict[str, Tensor]:  # keys of `COLUMNS`, first axis N
     "Inputs of `encode_visuals` for images"
+    if self.concepts:
+        return self.concepts.columns(pictures, known or {})
     if known and "image_features" in known:
         return dict(image_features=known["image_features"])
     return dict(image_features=self.backbone.encode_pictures(pictures))
@@ -337,7 +342,20 @@ def encode_visuals(
     visuals: Tensor | Mapping[str, Tensor],  # `visual_columns`, or image features [N, E] alone
 ) -> dict[str, Tensor]:  # 'features' [N, E]; a method may add keys, first axis N
     "Embed images in the shared space"
-    return dict(features=visuals["image_features"] if isinstance(visuals, Mapping) else visuals)
+    columns = visuals if isinstance(visuals, Mapping) else dict(image_features=visuals)
+    return dict(features=self.concepts.joined_images(columns) if self.concepts else columns["image_features"])
+
+
+@patch
+def columns_in(
+    self: RetrievalMethod,
+    features: Tensor,  # [N, E] from `encode_visuals`
+) -> dict[str, Tensor] | None:  # None: the method embeds images in its own way
+    "The columns that embeddings of images hold, which other methods on the backbone can read"
+    if self.embeds_images():
+        return None
+    own = dict(image_features=features[:, : self.backbone.embed_dim])
+    return own | (dict(concept_features=features[:, self.backbone.embed_dim :]) if self.concepts else {})
 
 # %% ../../nbs/00_base/05_contracts.ipynb #f048ca3b
 @patch
@@ -367,7 +385,7 @@ def first_features(
 @patch(as_prop=True)
 def visual_side(self: RetrievalMethod) -> nn.Module:
     "Module that determines the image embeddings; methods with the same one share a gallery's embeddings"
-    return self if self.embeds_images() else self.backbone
+    return self if self.embeds_images() else self.concepts or self.backbone
 
 # %% ../../nbs/00_base/05_contracts.ipynb #e869536b
 @patch

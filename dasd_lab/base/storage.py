@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['MOST_TENSORS', 'MORE_NUMBERS', 'recovered', 'writable_folder', 'folder_lock', 'remove_partial', 'whole_folder',
            'whole_file', 'table_text', 'table_cell', 'write_json', 'is_finite', 'write_tensors', 'read_tensors',
-           'read_weights', 'fitting', 'sha256', 'seal', 'Manifest', 'read_manifest', 'unseal']
+           'read_weights', 'packed_words', 'unpacked_words', 'fitting', 'sha256', 'seal', 'Manifest', 'read_manifest',
+           'unseal']
 
 # %% ../../nbs/00_base/20_storage.ipynb #9cd8f033
 import csv
@@ -20,6 +21,7 @@ import re
 import shutil
 import tempfile
 import threading
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -306,6 +308,24 @@ def read_weights(
         expect(state, f"{path} without weights", "a state dict", "Provide it alone.")
         assert all(isinstance(tensor, torch.Tensor) for tensor in state.values()), "not tensors alone"
         return state
+
+# %% ../../nbs/00_base/20_storage.ipynb #5ac00001
+def packed_words(
+    words: Mapping[str, Iterable[str]],  # key → words; neither has blanks
+) -> "Tensor":  # uint8 [bytes], for a file of tensors
+    "Lists of words as a compressed tensor"
+    import torch
+
+    text = "\n".join(f"{key} {' '.join(sorted(own))}" for key, own in sorted(words.items()))
+    return torch.frombuffer(bytearray(zlib.compress(text.encode("utf-8"), 9)), dtype=torch.uint8)
+
+
+def unpacked_words(
+    packed: "Tensor",  # from `packed_words`
+) -> dict[str, list[str]]:  # key → words
+    "Lists of words out of a compressed tensor"
+    lines = zlib.decompress(packed.numpy().tobytes()).decode("utf-8").splitlines()
+    return {key: words for key, *words in map(str.split, lines)}
 
 # %% ../../nbs/00_base/20_storage.ipynb #91a4848b
 MOST_TENSORS = 20_000  # of a model

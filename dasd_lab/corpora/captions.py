@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['COLUMNS', 'PHRASE', 'SCRIPTS', 'COMBINING_MARKS', 'KANA', 'SURE', 'WIDESPREAD', 'NORMALISATION', 'is_visible',
            'clean_text', 'caption_line', 'write_captions', 'read_captions', 'recognisable', 'script_of',
-           'recognise_language', 'identifiable', 'written_as', 'plain_text', 'folded', 'Spelling']
+           'recognise_language', 'identifiable', 'written_as', 'words_of', 'plain_text', 'folded', 'Spelling']
 
 # %% ../../nbs/01_corpora/1_core/10_captions.ipynb #bc77120a
 import csv
@@ -20,6 +20,7 @@ from functools import cache, lru_cache, reduce
 from pathlib import Path
 from typing import get_args
 
+import regex
 from lingua import Language, LanguageDetectorBuilder
 
 from ..base.foundation import Caption, LabError, Origin, expect
@@ -257,6 +258,24 @@ def written_as(
         return True
     script = scripts.most_common(1)[0][0]
     return script not in SCRIPTS or language in SCRIPTS[script]
+
+# %% ../../nbs/01_corpora/1_core/10_captions.ipynb #0a1c0002
+# letters of scripts without spaces between words, or a word of another script with its marks
+_UNSPACED = r"\p{Thai}\p{Lao}\p{Myanmar}\p{Khmer}\p{Hiragana}\p{Katakana}\p{Han}\u30fc"
+_OF_WORDS = rf"[[\p{{L}}\p{{M}}]--[{_UNSPACED}]]"
+_RUN = regex.compile(rf"(?P<unspaced>[[{_UNSPACED}]&&[\p{{L}}\p{{M}}]]+)|{_OF_WORDS}+", regex.V1)
+
+
+def words_of(
+    text: str,  # a query or caption
+) -> list[str]:  # in lower case
+    "Words of a text; pairs of characters where a script has no spaces"
+    words = []
+    for found in _RUN.finditer(text.lower()):  # not casefold(), which writes ß as ss
+        run = found.group()
+        pairs = [run[i : i + 2] for i in range(len(run) - 1)] if found["unspaced"] else []
+        words += pairs or [run]
+    return words
 
 # %% ../../nbs/01_corpora/1_core/10_captions.ipynb #47407ce4
 NORMALISATION = 1  # version of `plain_text`

@@ -73,14 +73,9 @@ def gallery_pictures(
     files = rows[rows.source != ""]
     sources = dict(zip(files.index, map(Path, files.source)))
     gallery = Gallery(method)
-    if method.visual_side is method.backbone:  # the vectors are image features, which other methods can use too
-        gallery.extend(
-            rows.index.tolist(),
-            dict(image_features=torch.from_numpy(np.stack(rows.vector)).float()),
-            thumbnails,
-            [],
-            rows.description.tolist(),
-        )
+    columns = method.columns_in(torch.from_numpy(np.stack(rows.vector)).float())
+    if columns is not None:
+        gallery.extend(rows.index.tolist(), columns, thumbnails, [], rows.description.tolist())
     else:
         gallery.add(list(sources.values()), list(sources), descriptions=files.description.tolist(), skip_bad=True)
     return Pictures(gallery, title or str(folder), sources)

@@ -75,7 +75,7 @@ class Model:
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #d3dcdd2a
 # columns that a gallery can lack and that a method on the same backbone computes itself
-OPTIONAL_COLUMNS = {"visual_tokens", "frame_features", "description_ids"}
+OPTIONAL_COLUMNS = {"visual_tokens", "frame_features", "description_ids", "concept_features"}
 
 
 NO_IMAGE = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"  # one clear pixel

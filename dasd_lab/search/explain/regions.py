@@ -44,12 +44,17 @@ def _opened(gallery: Gallery, picture, pixels=None) -> tuple[Image.Image, str]:
     return shown, gallery.descriptions[gallery.places[picture]]
 
 # %% ../../../nbs/08_search/3_explain/20_regions.ipynb #c560e447
+def _pixel_columns(method: RetrievalMethod, pixels: Tensor) -> dict[str, Tensor]:
+    "What a method reads of pixels"
+    columns = pixel_columns(method.backbone, pixels, method.read_columns)
+    return columns | (dict(concept_features=method.concepts.of_pixels(pixels)) if method.concepts else {})
+
+
 def _pixel_scorer(method: RetrievalMethod, query_vector: Tensor, description: str) -> Callable[[Tensor], Tensor]:
     "Function from pixels [n, 3, S, S] to scores [n] with a query"
 
     def score(pixels):
-        columns = pixel_columns(method.backbone, pixels, method.read_columns)
-        columns = method.visual_columns(None, [description] * len(pixels), columns)
+        columns = method.visual_columns(None, [description] * len(pixels), _pixel_columns(method, pixels))
         return method.score(query_vector, method.encode_visuals(columns))[0]
 
     return score
@@ -175,7 +180,7 @@ def explain_attention(
     inputs = []
     hook = last_block.register_forward_pre_hook(lambda block, args: inputs.append(args[0]))
     try:
-        known = pixel_columns(backbone, backbone.pixels([shown]), method.read_columns)
+        known = _pixel_columns(method, backbone.pixels([shown]))
         columns = method.visual_columns(None, [description], known)
     finally:
         hook.remove()

@@ -164,6 +164,9 @@ def doubt_about(
         gallery.are_unlike = unlike_images(gallery)
     text = gallery.method.spelling(query.text, query.language)
     signs = calibration.signs(text, query.language, vector if gallery.method.by_cosine else None, best)
+    concepts = gallery.method.concepts
+    if concepts and concepts.weight(text, query.language) > 1:  # more than what the model was taught
+        signs = tuple("concepts" if sign == "query" else sign for sign in signs)
     return Doubt(signs + ("images",) * gallery.are_unlike, tuple(calibration.unknown(text, query.language)))
 
 # %% ../../../nbs/08_search/1_gallery/20_in_memory.ipynb #2bcc718f
@@ -261,7 +264,7 @@ def extend(
 def _check_fit(self: Gallery, n: int, rows: Mapping[str, Tensor], described: Sequence[str]) -> None:
     "Refuse a number of rows other than n, and features of another width than before"
     for name, values in rows.items():
-        before = self.visuals.get("features") if name == "features" else self.image_features
+        before = (self.visuals if name == "features" else self.columns).get(name)
         old = values if before is None or not name.endswith("features") else before
         is_fit = len(values) == n and values.shape[2:] == old.shape[2:] and values.shape[1:2] == old.shape[1:2]
         expected = f"{[n, *old.shape[1:]]}"
