@@ -7,6 +7,7 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 SHIPPED = (
+    "data/everyday",
     "data/weights/pictograms",
     "data/weights/photographs",
     "nbs/guides",

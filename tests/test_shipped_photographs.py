@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image, ImageColor
 from test_shown_queries import IMAGES, ROW, of_world
+from torch.nn.functional import normalize
 
 from dasd_lab.base.storage import read_tensors
 from dasd_lab.commands.cli import main
@@ -66,7 +67,8 @@ def slots(method):
 def test_slots_read_captions_as_the_shipped_model_does(method, slots):
     queries = dict(de="ein Hund im Schnee", zh="一只狗", ar="كلب", en="a dog")
     for code, text in queries.items():
-        assert slots.encode_captions([text], code).equal(method.encode_captions([text], code)), code
+        whole = method.encode_captions([text], code)[:, : slots.embed_dim]  # without the concepts of the other
+        torch.testing.assert_close(normalize(slots.encode_captions([text], code), dim=-1), whole)
     assert slots.languages == method.languages
     stored = read_tensors(FOLDER / "leccr/model.safetensors")
     assert {name.split(".")[0] for name in stored} == {"visual", "temperature"}

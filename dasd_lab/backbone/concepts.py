@@ -51,8 +51,8 @@ class ConceptConfig:
     few: int = 4  # words up to which a query counts as short
     in_sentence: float = 0.2  # weight in longer queries
     of_known: float = 0.3  # weight of words that the training captions have often, in short queries
-    of_unknown: float = 8.0  # weight of words that they do not have
-    familiar: float = 0.002  # share of training captions with which a word is half known
+    of_unknown: float = 4.0  # weight of words that they do not have
+    familiar: float = 0.0004  # share of training captions with which a word is half known
 
 # %% ../../nbs/03_backbone/3_concepts/20_concepts.ipynb #c0000011
 class Concepts:

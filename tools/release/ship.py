@@ -373,7 +373,9 @@ def photographs_figures(method: RetrievalMethod, ship: Shipping, languages: Sequ
         f"none, since the method describes images by {method.describer and method.describer.name}",
         "Move the folder of descriptions away, then run `--only figures`.",
     )
-    known = columns_in(ship, method.backbone, "test", method.read_columns)
+    known = columns_in(ship, method.backbone, "test", sorted({*method.read_columns} - {"concept_features"}))
+    if method.concepts:
+        known |= method.concepts.columns(ship.corpus.visuals("test"), known)
     fields = field_figures(method, ship.corpus, usual_fields(ship.corpus, languages), known=known)
     usual = {code: [f.name for f in ship.corpus.chosen("test", code) if f.name in fields] for code in languages}
     test_fields = {code: names[0] for code, names in usual.items() if names}
@@ -398,7 +400,7 @@ def stamps_figures(method: RetrievalMethod, languages: Sequence[str]) -> dict:
 
 def figures_part(ship: Shipping, name: str) -> None:
     "Evaluate a stored method, and add its figures to the card"
-    method = load_method(ship.out / name, ship.backbone)
+    method = load_run(ship.out if name == "method" else ship.out / name)  # with concepts, if it reads them
     figures_of = pictograms_figures if ship.name == "pictograms" else photographs_figures
     card = ship.card()
     languages = ("en", *ship.world.languages) if name == "method" else ship.world.languages
