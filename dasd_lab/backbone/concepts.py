@@ -119,6 +119,22 @@ def of_pixels(
 
 # %% ../../nbs/03_backbone/3_concepts/20_concepts.ipynb #c0000015
 @patch
+def named(
+    self: Concepts,
+    pixels: Tensor,  # [1, 3, size, size] from `Backbone.pixels`
+    k: int = 3,  # classes
+) -> list[tuple[str, float]]:  # English name and probability, the most probable first
+    "What the classifier says of a picture"
+    from dasd_lab.backbone import classifier
+
+    network = classifier.open_classifier(self.config.classifier, self.config.weights)
+    values, order = classifier.probabilities(self.backbone, network, pixels)[0].topk(k)
+    texts = classifier.class_texts(network)
+    names = [texts[i].partition(":")[0].partition(",")[0] for i in order]
+    return list(zip(names, values.tolist()))
+
+
+@patch
 def columns(
     self: Concepts,
     pictures: Any,  # as `Backbone.encode_pictures` takes them; None: none

@@ -115,7 +115,9 @@ def places_html(
     scores = f"score {regions.score:.3f}"
     if regions.after is not None:
         scores += f"; {regions.after:.3f} with the most important window covered"
+    classes = ", ".join(f"{html.escape(name)} {share:.0%}" for name, share in regions.classes)
+    seen = f'<div class="dl-note">What the image classifier sees: {classes}.</div>' if classes else ""
     return (
-        f'<div style="display:flex;gap:12px;flex-wrap:wrap">{images}</div>'
+        f'<div style="display:flex;gap:12px;flex-wrap:wrap">{images}</div>{seen}'
         f'<div class="dl-note">Image regions: {regions.algorithm}; {scores}. Bright regions raise the score.</div>'
     )

@@ -6,7 +6,7 @@
 __all__ = ['RegionContributions', 'explain_regions', 'overlay', 'can_attend', 'explain_attention']
 
 # %% ../../../nbs/08_search/3_explain/20_regions.ipynb #1168afef
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -34,6 +34,7 @@ class RegionContributions:
     score: float  # of the whole image
     algorithm: str  # 'occlusion' or 'attention'
     after: float | None = None  # lowest score with a covered window
+    classes: Sequence[tuple[str, float]] = ()  # of a model with concepts: what its classifier sees, with probabilities
 
 # %% ../../../nbs/08_search/3_explain/20_regions.ipynb #51ba90bb
 def _opened(gallery: Gallery, picture, pixels=None) -> tuple[Image.Image, str]:
@@ -115,7 +116,8 @@ def explain_regions(
     with evaluating(method):
         query_vector = method.encode_captions([query.encoded], query.language)
         score = _pixel_scorer(method, query_vector, description)
-        heat, scores = _occluded(score, method.backbone.pixels([shown]), side, stride, batch_size)
+        seen = method.backbone.pixels([shown])
+        heat, scores = _occluded(score, seen, side, stride, batch_size)
     covered = scores[-((1 + -(-(size - side) // stride)) ** 2) :]
     return RegionContributions(
         query.encoded,
@@ -124,6 +126,7 @@ def explain_regions(
         float(scores[0]),
         "occlusion",
         after=float(covered.min()),
+        classes=method.concepts.named(seen) if method.concepts else (),
     )
 
 # %% ../../../nbs/08_search/3_explain/20_regions.ipynb #598eb969
