@@ -410,6 +410,8 @@ def evaluate(
         n_visuals=len(visuals),
         n_captions={language: len(of_language.text_to_image) for language, of_language in ranks.items()},
     )
+    if method.concepts:
+        about["concepts"] = method.concepts.config.encoder
     if "description_ids" in method.read_columns:
         own = dict(captioner=method.describer.name) if method.describer else {}
         about["descriptions"] = corpus.captioner(split) or own

@@ -14,14 +14,14 @@ from types import MethodType
 from ..backbone.concepts import Concepts, load_concepts
 from ..backbone.named_words import NamedWords, load_words
 from ..backbone.text_alone import text_alone
-from ..backbone.towers import Backbone, load_backbone
+from ..backbone.towers import Backbone, fingerprint, load_backbone
 from ..base.contracts import RetrievalMethod, expect, method_class
 from ..base.presets import opening, read_json
 from ..base.storage import read_manifest, read_tensors, unpacked_words
 from ..corpora.captions import Spelling
 from ..methods.baselines.frozen import FROZEN, frozen_method
 from .saved import MethodManifest, load_method
-from .shipped import Card, Towers, run_folder, run_parts
+from .shipped import Card, Towers, run_folder, run_parts, shipped_run, shipped_runs
 
 # %% ../../nbs/05_runs/50_loading.ipynb #07bf25a3
 CAPTIONS_ALONE = "captions alone"  # in a card instead of a corpus: parallel captions without images
@@ -77,11 +77,16 @@ def training_words(
 
 
 def _concepts(method: RetrievalMethod, folder: Path) -> Concepts | None:
-    "The concepts of a run, for those of its methods that read them"
+    "The concepts of a run, or of the shipped model whose backbone it has, for methods that read them"
     run, part = (folder, "method") if (folder / "method").is_dir() else (folder.parent, folder.name)
-    if not (run / "concepts").is_dir() or part not in read_manifest(run / "concepts", "concepts")["read_by"]:
+    if method.embeds_images() or not method.by_cosine:
         return None
-    return load_concepts(run / "concepts", method.backbone)
+    for place in (run / "concepts", *(shipped_run(name) / "concepts" for name in shipped_runs())):
+        manifest = read_manifest(place, "concepts") if place.is_dir() else {}
+        if manifest.get("backbone") == fingerprint(method.backbone):
+            own = place.parent == run  # else a run of one's own, whose galleries are those of the shipped model
+            return load_concepts(place, method.backbone) if part in manifest["read_by"] or not own else None
+    return None
 
 
 def _read_as_trained(method: RetrievalMethod, folder: Path) -> None:
