@@ -364,6 +364,15 @@ def _mean_over_folds(corpus, split: str, image_features, evaluated: Callable[[st
     return Results(rows, first.targets, about)
 
 # %% ../../nbs/07_evaluation/10_retrieval.ipynb #74a49179
+def _read_beside(method: RetrievalMethod, corpus, split: str) -> dict:
+    "What a method reads beside images and captions, for `Results.about`"
+    about = dict(concepts=method.concepts.config.encoder) if method.concepts else {}
+    if "description_ids" in method.read_columns:
+        own = dict(captioner=method.describer.name) if method.describer else {}
+        about["descriptions"] = corpus.captioner(split) or own
+    return about
+
+
 @torch.no_grad()
 def evaluate(
     method: RetrievalMethod,  # encodes and scores
@@ -410,10 +419,6 @@ def evaluate(
         n_visuals=len(visuals),
         n_captions={language: len(of_language.text_to_image) for language, of_language in ranks.items()},
     )
-    if method.concepts:
-        about["concepts"] = method.concepts.config.encoder
-    if "description_ids" in method.read_columns:
-        own = dict(captioner=method.describer.name) if method.describer else {}
-        about["descriptions"] = corpus.captioner(split) or own
+    about |= _read_beside(method, corpus, split)
     rows = {language: retrieval_figures(of_language) for language, of_language in ranks.items()}
     return Results(rows, tuple(language for language in languages if language != source_language), about, ranks)
