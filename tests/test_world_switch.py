@@ -85,7 +85,11 @@ def test_photographs_that_come_with_the_lab(tmp_path, monkeypatch):
     app = App(bench, explorers=("Slots", "Compare"))
     slots = app.show_tab("Slots").state
     assert slots.chosen in bench.ids and slots.reading is not None and not slots.message
-    assert len(bench.ids) == 115 and bench.main.gallery.search("ein Schloss", "de", k=1).ids[0] in ("castle", "fortress", "river_castle")
+    assert len(bench.ids) == 115 and bench.main.gallery.search("ein Schloss", "de", k=1).ids[0] in (
+        "castle",
+        "fortress",
+        "river_castle",
+    )
     compare = app.show_tab("Compare").state
     assert compare.chosen == ["DASD", "LECCR", "SMALR"]
     compare.evaluate(["de"])
