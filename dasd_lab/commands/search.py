@@ -172,10 +172,12 @@ def _unread(method, text: str, language: str) -> str:
     parts = [f"{word} " for word in text.split()] if " " in text else list(text)
     if len(parts) <= _MANY:
         return ""
-    whole = method.encode_captions([text], language)
+    own = slice(-method.concepts.width if method.concepts else None)  # the encoder of concepts has another limit
+    whole = method.encode_captions([text], language)[..., own]
 
     def is_read(n: int) -> bool:
-        return allclose(method.encode_captions(["".join(parts[:n])], language), whole, atol=1e-4)
+        read = method.encode_captions(["".join(parts[:n])], language)[..., own]
+        return allclose(read, whole, atol=1e-4)
 
     return "".join(parts[bisect_left(range(len(parts)), True, lo=1, key=is_read) :])
 
