@@ -124,7 +124,7 @@ def test_shipped_parts_are_refused_where_they_are_too_large(corpus, tmp_path, mo
     monkeypatch.setitem(sys.modules, "ship", ship)
     world = ship.WORLDS["photographs"]
     assert world.parts == ("backbone", "concepts", "method", "paper", "smalr", "multilingual", "words", "leccr")
-    assert world.largest == 30
+    assert world.largest == 32
     shipping = ship.Shipping(
         "photographs", SimpleNamespace(**vars(world) | dict(corpus="flickr8k")), tmp_path / "out", 0
     )
