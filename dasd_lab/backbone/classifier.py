@@ -6,6 +6,7 @@
 __all__ = ['open_classifier', 'class_texts', 'shared_blocks', 'probabilities', 'features_and_probabilities']
 
 # %% ../../nbs/03_backbone/3_concepts/10_classifier.ipynb #cc000003
+import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,13 @@ def features_and_probabilities(
     if not n:
         return backbone.encode_pixels(pixels).float(), probabilities(backbone, classifier, pixels)
     kept: list[Tensor] = []
-    hook = tower.frozen.blocks[n - 1].register_forward_hook(lambda block, inputs, output: kept.append(output))
+    thread = threading.get_ident()
+
+    def keep(block: nn.Module, inputs: Any, output: Tensor) -> None:
+        if threading.get_ident() == thread:  # not what another thread encodes meanwhile
+            kept.append(output)
+
+    hook = tower.frozen.blocks[n - 1].register_forward_hook(keep)
     try:
         features = backbone.encode_pixels(pixels).float()
     finally:

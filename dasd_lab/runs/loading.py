@@ -83,7 +83,7 @@ def _concepts(method: RetrievalMethod, folder: Path) -> Concepts | None:
         return None
     for place in (run / "concepts", *(shipped_run(name) / "concepts" for name in shipped_runs())):
         manifest = read_manifest(place, "concepts") if place.is_dir() else {}
-        if manifest.get("backbone") == fingerprint(method.backbone):
+        if manifest and manifest["backbone"] == fingerprint(method.backbone):
             own = place.parent == run  # else a run of one's own, whose galleries are those of the shipped model
             return load_concepts(place, method.backbone) if part in manifest["read_by"] or not own else None
     return None

@@ -5,8 +5,8 @@
 Mean average precision over labels, one word a query, with bootstrap intervals over labels, on the photographs of
 data/everyday: the shipped model for photographs in the languages that it was taught, and its multilingual companion
 in those and in Japanese. Writes data/results/everyday.json. Nothing is trained, so there are no seeds. The three
-weights of concepts were chosen on these labels in English, German, French and Chinese and on short queries about
-Flickr8k's validation photographs; Spanish, Arabic, Czech, Ukrainian and Japanese took no part."""
+weights of concepts were chosen on these labels in English, German, French and Chinese, and on short queries in eight
+languages about Flickr8k's validation photographs; labels in other languages took no part."""
 
 from common import RESULTS
 
