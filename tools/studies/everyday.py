@@ -13,7 +13,8 @@ from common import RESULTS
 from dasd_lab.base.storage import write_json
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.corpora.published.everyday import everyday_labels, everyday_words
-from dasd_lab.evaluation.labels import bootstrapped, label_precision
+from dasd_lab.evaluation.labels import label_precision
+from dasd_lab.evaluation.probes import bootstrap_interval
 from dasd_lab.runs.loading import load_run
 
 
@@ -34,9 +35,10 @@ def main() -> None:
                 if language not in method.readable:
                     continue
                 table = label_precision(method, visuals, labels, words, language)
-                mean, low, high = bootstrapped(table["average_precision"].tolist())
+                values = table["average_precision"].to_numpy()
+                low, high = bootstrap_interval(values, table["label"])
                 row = dict(run=run, concepts=concepts is not None, language=language, labels=len(table))
-                rows.append(row | dict(mean=mean, low=low, high=high))
+                rows.append(row | dict(mean=float(values.mean()), low=low, high=high))
                 print(
                     "{run} {language}, concepts {concepts}: {mean:.3f} ({low:.3f} to {high:.3f})".format_map(rows[-1])
                 )
