@@ -108,14 +108,12 @@ def of_pixels(
     from dasd_lab.backbone import classifier  # imports timm, which queries do not need
 
     network = classifier.open_classifier(self.config.classifier, self.config.weights)
-    own: list[Tensor] = []
     if features:
-        rows, shares = classifier.features_and_probabilities(self.backbone, network, pixels)
-        own.append(rows)
+        own, shares = classifier.features_and_probabilities(self.backbone, network, pixels)
     else:
-        shares = classifier.probabilities(self.backbone, network, pixels)
+        own, shares = pixels.new_empty(len(pixels), 0), classifier.probabilities(self.backbone, network, pixels)
     concepts = F.normalize(shares**self.config.power @ self.classes.to(shares.device), dim=-1)
-    return torch.cat([*own, concepts], 1)
+    return torch.cat([own, concepts], 1)
 
 # %% ../../nbs/03_backbone/3_concepts/20_concepts.ipynb #c0000015
 @patch
