@@ -6,6 +6,7 @@ import torch
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.corpora.published.everyday import everyday_labels, everyday_words
 from dasd_lab.evaluation.labels import label_precision
+from dasd_lab.explore.workbench import EVERYDAY_QUERIES
 from dasd_lab.runs.loading import load_run
 from dasd_lab.runs.shipped import shipped_run
 from dasd_lab.search.gallery.in_memory import Gallery
@@ -41,6 +42,12 @@ def test_the_first_pictures_show_what_is_named(gallery, query, language, right):
     labels = everyday_labels()
     found = [labels.get(id) for id in gallery.search(query, language, k=3).ids]
     assert right in found, found
+
+
+def test_what_the_workbench_offers_finds_what_it_names_first(gallery):
+    labels = everyday_labels() | dict(discus="fish")
+    found = [labels[gallery.search(query, language, k=1).ids[0]] for query, language in EVERYDAY_QUERIES]
+    assert found == ["castle", "fish", "horse", "hammer", "cat", "horse", "fish", "cat"]
 
 
 def test_snow_on_mountains_is_found_without_a_class_of_that_name(gallery):
