@@ -39,6 +39,7 @@ def write(backbone, tmp_path, monkeypatch):
     "Writes the study: two trained rows and a control with two seeds"
     monkeypatch.setenv("DASD_LAB_HOME", str(tmp_path / "home"))
     monkeypatch.setattr("dasd_lab.corpora.catalog.load_corpus", lambda name, **_: Tested())
+    monkeypatch.setattr("dasd_lab.training.recipes.write_readme", lambda *_: None)  # draws curves
     (tmp_path / "tiny.json").write_text(json.dumps(SHORT))
     rows = [
         dict(name="DASD"),

@@ -195,7 +195,7 @@ def claim_figure(
         axes.plot(line.difference, place, "D", color="#2f6fb0")
     axes.axvline(0, color="black", lw=0.8)
     axes.set_yticks(range(len(found)), [f"{line.column}: {line.verdict}" for line in found[::-1].itertuples()])
-    axes.set_xlabel(f"mean recall of {first.better} minus {first.worse}, points")
+    axes.set_xlabel("difference of mean recall, points; dots are seeds")
     axes.set_title(first.says or f"{first.better} > {first.worse}", loc="left")
     axes.margins(y=0.3)
     plt.close(figure)
