@@ -17,7 +17,7 @@ PHONE = dict(width=390, height=3600)
 # explorer → what is there once it has something to show; others have sections
 READY = dict(
     Ask=(".dl-hit img",),
-    Adapters=(".dl-grid img", ".dl-maps .heatmaplayer image"),
+    Adapters=(".dl-grid img", ".dl-carried .main-svg"),
     Slots=(".dl-slot-scores td", ":is(.dl-map .main-svg, .dl-message)"),
     Words=(".dl-entry td", ".dl-near .bars .point", ".dl-ways .bars .point"),
     Train=("textarea", "button.dl-example"),
