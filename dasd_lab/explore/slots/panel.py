@@ -62,7 +62,8 @@ class Slots(Panel):
     def start(self, *first) -> None:
         "A query, else a random caption; and what many captions show, if there are some"
         s = self.state
-        if s.model and s.wins is None and s.mixed_captions(1):
+        has_slots = s.model and s.source.method.config.descriptions != "tokens"
+        if has_slots and s.wins is None and s.mixed_captions(1):
             self["dl-count-wins"].run()
         if first:
             s.ask(*first)

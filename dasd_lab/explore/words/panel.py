@@ -76,8 +76,8 @@ def _example_word(self: Words) -> str:
     vocabulary = words.vocabulary
     alike = {}
     for text, language in self.state.workbench.words:
-        pieces = vocabulary.words_of(text, language)
-        id = vocabulary.numbers.get(language, {}).get(pieces[0]) if len(pieces) == 1 else None
+        pieces = vocabulary.words_of(text, language) if language in words.languages else []
+        id = vocabulary.numbers[language].get(pieces[0]) if len(pieces) == 1 else None
         if id is not None:
             alike[text] = f.same_meaning(words.nearest(id, 1), words, id)[1]
     return max(alike, key=alike.__getitem__, default=words.table.word.iloc[-1])
