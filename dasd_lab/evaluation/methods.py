@@ -35,6 +35,7 @@ from ..training.recipes import VERSIONS
 # %% ../../nbs/07_evaluation/85_methods.ipynb #1e64304b
 # method → its preset, for a world such as photographs; those that a world has no preset of have no row
 TRAINED = dict(
+    word_alignment="static_adapter.{}_paper",
     static_adapter="static_adapter.{}",
     lora="lora.{}",
     teacher="teacher.{}",
@@ -43,13 +44,10 @@ TRAINED = dict(
     leccr="leccr.{}",
     smalr="smalr.{}",
 )
-# method → preset and its changes: token vectors from the alignment of words, in the tower's own space, untrained
-CHANGED = dict(
-    word_alignment=(
-        "static_adapter.{}_paper",
-        dict(token_vectors=None, vocab_size=12_000, word_alignment=dict(iterations=5), stages=[])
-        | {"config.adapted_blocks": []},
-    )
+# changes of these: token vectors from the alignment of words, in the tower's own space, and no training
+CHANGED: dict[str, dict] = dict(
+    word_alignment={"config.adapted_blocks": []}
+    | dict(token_vectors=None, vocab_size=12_000, word_alignment=dict(iterations=5), stages=[])
 )
 TRANSLATED = "translated"  # queries in English by an engine
 UNTRAINED = Frozen.name, TRANSLATED
@@ -76,9 +74,8 @@ def planned_runs(
     changes: Mapping[str, Any] | None = None,  # of every preset
 ) -> list[dict]:  # see `method_run`; in the order in which they are made: seed by seed
     "The runs of a table"
-    presets = {name: (preset.format(world), {}) for name, preset in TRAINED.items()}
-    presets |= {name: (preset.format(world), fixed) for name, (preset, fixed) in CHANGED.items()}
-    known = [*UNTRAINED, *(name for name, (preset, _) in presets.items() if preset in list_presets())]
+    presets = {name: preset.format(world) for name, preset in TRAINED.items()}
+    known = [*UNTRAINED, *(name for name, preset in presets.items() if preset in list_presets())]
     unknown = [name for name in methods or () if name not in known]
     expect(not unknown, f"the method {unknown[:1]} on {world}", f"one of {known}", "Choose among them.")
     chosen = [name for name in known if name in (methods or known)]
@@ -87,10 +84,8 @@ def planned_runs(
     if each and len(languages) > 1:
         groups += [[language] for language in languages]
     trained = {}
-    for name in chosen:
-        if name in presets:
-            preset, fixed = presets[name]
-            trained[name] = vary(vary(load_preset(preset), dict(changes or {})), fixed)
+    for name in [name for name in chosen if name in TRAINED]:
+        trained[name] = vary(vary(load_preset(presets[name]), dict(changes or {})), CHANGED.get(name, {}))
     for seed, group, name in product(seeds, groups, trained):
         if trained[name]["stages"] or seed == seeds[0]:  # without training a seed changes nothing
             runs.append(method_run(name, group, seed, trained[name]))
