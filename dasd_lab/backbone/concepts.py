@@ -200,7 +200,7 @@ def of_captions(
     captions: Sequence[str],  # B
     language: str,  # ISO 639
 ) -> Tensor:  # [B, n], of length 1
-    "Captions in the space of the classes; short ones with English names of what they name, and with the nearest classes"
+    "Captions in the space of the classes; short ones with English names and the nearest classes"
     unknown = [self.unknown(caption, language) for caption in captions]
     named = ["" if u is None else english_named(caption, language) for caption, u in zip(captions, unknown)]
     texts = [f"query: {text}" for text in (*captions, *filter(None, named))]
