@@ -10,7 +10,7 @@ __all__ = ['ConceptConfig', 'Concepts', 'english_names', 'english_named', 'known
 import re
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from hashlib import sha256
@@ -54,7 +54,9 @@ class ConceptConfig:
     of_unknown: float = 4.0  # weight of words that they do not have
     familiar: float = 0.0004  # share of training captions with which a word is half known
     in_english: float = 2.0  # weight of CLDR's English names beside the words of a short query
-    sharpness: float = 20.0  # of the classes that an unknown word is likened to, where it is read in English (β)
+    # of the classes that an unknown word is likened to, where it is read in English (β)
+    sharpness: float = 30.0
+    fewest_support: float = 0.037  # below it, nothing looks like what a query asks for
 
 # %% ../../nbs/03_backbone/3_concepts/20_concepts.ipynb #c0000011
 class Concepts:
@@ -229,6 +231,31 @@ def joined_captions(
         warnings.warn(f"Queries are read without concepts: {e}", stacklevel=2)
         concepts = torch.zeros(len(captions), self.width)
     return torch.cat([F.normalize(features.float(), dim=-1), concepts.to(features.device)], 1)
+
+
+@patch
+def support_query(
+    self: Concepts,
+    vector: Tensor,  # [1, E + n] of a query, from `joined_captions`
+) -> Tensor:  # [1, E + n]
+    "A query whose scores say how far pictures show the classes nearest to a query, see `support`"
+    query = F.normalize(vector[:, -self.width :].float(), dim=-1)
+    classes = self.classes.to(vector.device)
+    shares = (self.config.sharpness * query @ classes.T).softmax(-1) ** 0.5
+    ridge = classes.T @ classes + 0.1 * torch.eye(self.width, device=vector.device)
+    decoded = torch.linalg.solve(ridge, classes.T @ shares.T).T
+    return torch.cat([torch.zeros_like(vector[:, : -self.width]), decoded], 1)
+
+
+@patch
+def support(
+    self: Concepts,
+    vector: Tensor,  # [1, E + n] of a query, from `joined_captions`
+    highest: Callable[[Tensor], float],  # the best score of a query [1, E + n] in a gallery
+) -> float:
+    "How far the best picture of a gallery shows the classes nearest to a query"
+    query = self.support_query(vector)
+    return highest(query) * float(query.norm()) * 2**0.5  # a picture's vector has two parts of length 1
 
 
 @patch

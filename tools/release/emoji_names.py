@@ -3,7 +3,7 @@
     npm pack cldr-annotations-full@48.2.0 && tar xzf cldr-annotations-full-48.2.0.tgz
     python tools/release/emoji_names.py package
 
-One text file for each language, a name a line in the same order of emoji; keycaps, flags and skin tones are left out."""
+One text file a language, with a name a line in the same order of emoji; keycaps, flags and skin tones are left out."""
 
 import sys
 import zipfile
