@@ -227,7 +227,7 @@ def _show_answer(self: Ask, name: str) -> None:
     note.value = f'<div class="dl-note">{text}</div>'
     grid.layout.display = None if answer else "none"
     query = answer.hits.query if answer else None
-    grid.rtl = query is not None and direction(query.language) == "rtl"
+    grid.rtl = query is not None and query.direction == "rtl"
     grid.size = 128 if len(s.models) == 1 else 96
     grid.show_captions = self.captions.value
     grid.items = grid_items(s.workbench, answer, self.captions.value) if answer else []
