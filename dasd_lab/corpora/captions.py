@@ -256,8 +256,11 @@ def recognise_language(
     if script == "CJK" and languages_of_script:
         return "zh", 1 / (1 + (1 - KANA) ** count)
     able = tuple(sorted(code for code in candidates if code in recognisable()))
-    expect(able, f"languages {candidates}", f"some of {sorted(recognisable())}", "Set the language of the query.")
-    return _by_letters(text, able, likely) if len(able) > 1 else (able[0], share)
+    found, confidence = _by_letters(text, able, likely) if len(able) > 1 else ("".join(able), share)
+    if languages_of_script and found not in languages_of_script:  # lingua knows none of them
+        return languages_of_script[0], share / len(languages_of_script)
+    expect(found, f"languages {candidates}", f"some of {sorted(recognisable())}", "Set the language of the query.")
+    return found, confidence
 
 # %% ../../nbs/01_corpora/1_core/10_captions.ipynb #31be1711
 SURE = 0.97  # confidence from which a language is taken for certain

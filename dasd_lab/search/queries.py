@@ -114,7 +114,8 @@ def _check_only_language(
     )
 
 # %% ../../nbs/08_search/0_queries/20_queries.ipynb #91b9caa0
-_FEW = 3  # words up to which a query may be a name of CLDR
+_FEW = 3  # words up to which a query may be a name of CLDR, and unknown words tell nothing
+_PRESUMED = 0.8  # confidence, at most, in a taught language that does not have most of the words
 _UNKNOWN = 0.5  # share of words that a query in a taught language may have and its training captions not
 
 
@@ -151,14 +152,17 @@ def _recognised(
     known = [code for code, words in unknown.items() if not words]
     if known:
         return recognise_language(text, known)
-    candidates = identifiable(dict.fromkeys((*supported, *WIDESPREAD))) or supported
-    most = _UNKNOWN * len(words_of(text))
-    likely = [code for code, words in unknown.items() if len(words) <= most] if unknown else method.readable
-    found, confidence = recognise_language(text, candidates, likely)
-    if confidence < CLEAR and len(words_of(text)) <= _FEW:
-        named = [code for code in candidates if text.strip().lower() in english_names(code)]
-        found, confidence = (named[0], 1.0) if len(named) == 1 else (found, confidence)
-    return found, confidence
+    candidates = tuple(dict.fromkeys((*supported, *WIDESPREAD)))
+    n = len(words_of(text))
+    if n > _FEW:  # of a few words, all may be rare
+        likely = [code for code in method.readable if len(unknown.get(code, ())) <= _UNKNOWN * n]
+        return recognise_language(text, candidates, likely)
+    named = [code for code in candidates if text.strip().lower() in english_names(code)]
+    if len(named) == 1:
+        return named[0], 1.0
+    found, confidence = recognise_language(text, named or candidates, method.readable)
+    is_strange = len(unknown.get(found, ())) > _UNKNOWN * n
+    return found, min(confidence, _PRESUMED) if is_strange else confidence
 
 # %% ../../nbs/08_search/0_queries/20_queries.ipynb #0459ab91
 def read_query(

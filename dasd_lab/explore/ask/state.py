@@ -105,18 +105,18 @@ def listen(
     language: str = "",  # ISO 639; empty: detect
 ) -> str:  # hint below the search box
     "Detect the language of a text while it is typed"
-    return query_note(text, self.workbench.main.method, language, self._shown())
+    return query_note(text, self.workbench.main.method, language, self._opened())
 
 
 @patch
-def _shown(self: AskState) -> list:
-    return [self.workbench.model(name).method for name in self.models[:MAX_MODELS]]
+def _opened(self: AskState) -> list:
+    return [model.method for model in self.workbench.models.values()]
 
 
 @patch
 def _read(self: AskState, text: str, language: str) -> Query:
-    "A query; its language is recognised among those of all models shown"
-    return read_query(text, self.workbench.main.method, language or None, self._shown())
+    "A query; its language is recognised among those that any model reads"
+    return read_query(text, self.workbench.main.method, language or None, self._opened())
 
 # %% ../../../nbs/09_explore/1_ask/10_state.ipynb #dda878e1
 @patch
@@ -134,8 +134,7 @@ def ask(
         self._check_picture(picture)
         text = language = ""
     else:
-        self._read(text, "")  # reject an empty query before anything changes
-        self._show_a_reader(language)
+        self._show_a_reader(self._read(text, language).language)  # rejects an empty query before anything changes
     request = HistoryEntry(text, language, picture, active)
     if request != self.now:
         self.history = [*self.history[: self.position + 1], request]
@@ -147,10 +146,10 @@ def ask(
 @patch
 def _show_a_reader(self: AskState, language: str) -> None:
     "Show a model that reads a language if none of those shown does, and these again for another language"
-    readers = [name for name, model in self.workbench.models.items() if language in model.languages]
-    if self.set_aside and (not language or set(readers) & set(self.set_aside)):
+    readers = [name for name, model in self.workbench.models.items() if language in model.method.reached]
+    if set(readers) & set(self.set_aside):
         self.models, self.set_aside = self.set_aside, []
-    elif language and readers and not set(readers) & set(self.models):
+    elif readers and not set(readers) & set(self.models):
         before = " and ".join(self.models)
         warnings.warn(f"{readers[0]} answers: {before} cannot read {english_name(language)}.", stacklevel=2)
         self.models, self.set_aside = readers[:1], self.models
