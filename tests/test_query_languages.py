@@ -74,7 +74,7 @@ def names_of_days_and_months(code):
 def test_single_words_of_every_language_are_recognised_or_asked_for(photographs):
     """Words that are taken for sure are in the language that is said, or in one that has the word too
 
-    The others are of languages that lingua does not know: Assamese is said to be Bengali, Nepali Hindi, Yiddish Hebrew."""
+    The others are of languages that lingua does not know: Assamese is taken for Bengali, Nepali for Hindi."""
     words = {code: set(names_of_days_and_months(code)) for code in photographs.reached}
     assert sum(map(bool, words.values())) >= 85
     wrong, sure, asked = [], 0, 0
