@@ -46,7 +46,7 @@ class FoundPicture(BaseModel):
 
     rank: int = Field(description="1 is best")
     id: str
-    score: float = Field(description="score of the method; a cosine is between -1 and 1")
+    score: float | None = Field(description="score of the method; a cosine is between -1 and 1; null: no search")
     facts: Facts = Field(description="facts of the image")
 
 # %% ../../nbs/10_serve/30_service.ipynb #4bcd00f3
@@ -234,7 +234,7 @@ def gallery(self: GalleryService) -> dict[str, str | int | bool | list[str] | di
 # %% ../../nbs/10_serve/30_service.ipynb #c7131c0a
 @patch
 def search(self: GalleryService, request: Annotated[SearchAlike, Query()]) -> SearchAnswer:
-    "Search by text, by an image of the gallery, or by both"
+    "Search by text, by an image of the gallery, or by both; without either: the newest images"
     return self._search(request, self._existing(request.like) if request.like else None)
 
 
@@ -250,16 +250,12 @@ def _search(self: GalleryService, request: SearchRequest, picture) -> SearchAnsw
     read_filter(where, self._columns)
     most = min(request.k, self._settings.most_results)
     k = min(most + 1, 1000)  # one more result, if possible, tells whether there is a next page
+    if not request.text.strip() and picture is None:
+        return self._newest(most, request.skip, where)
     if request.text.strip():
         language = request.language or None
         hits = self._gallery.search(request.text, language, k, request.skip, where, picture, request.share)
     else:
-        expect(
-            picture is not None,
-            "neither a text nor an image",
-            "one of them",
-            "Enter a text or choose an image.",
-        )
         hits = self._gallery.similar(picture, k, request.skip, where)
     facts = self._facts(hits.ids)
     shown = [hit for hit in hits[:most] if hit.id in facts]  # others have just been removed
@@ -274,6 +270,15 @@ def _search(self: GalleryService, request: SearchRequest, picture) -> SearchAnsw
     return answer
 
 # %% ../../nbs/10_serve/30_service.ipynb #d4e1b933
+@patch
+def _newest(self: GalleryService, k: int, skip: int, where: dict) -> SearchAnswer:
+    "Without a query: the images that were added last"
+    ids = self._gallery.newest(k + 1, skip, where)
+    facts = self._facts(ids[:k])
+    found = [FoundPicture(rank=skip + i, id=id, score=None, facts=of) for i, (id, of) in enumerate(facts.items(), 1)]
+    return SearchAnswer(hits=found, more=len(ids) > k)
+
+# %% ../../nbs/10_serve/30_service.ipynb #4c671341
 @patch
 def picture(self: GalleryService, id: Id) -> dict[str, str | bool | Facts]:
     "Facts of an image, and whether its original file is shown"

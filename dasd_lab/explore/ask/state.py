@@ -142,7 +142,8 @@ def ask(
         self._check_picture(picture)
         text = language = ""
     else:
-        self._show_a_reader(self._read(text, language).language)  # rejects an empty query before anything changes
+        recognised = self._read(text, "").language  # rejects an empty query before anything changes
+        self._show_a_reader(language or recognised)
     request = HistoryEntry(text, language, picture, active)
     if request != self.now:
         self.history = [*self.history[: self.position + 1], request]
