@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['DETECT', 'PAGE_SCRIPT', 'add_classes', 'on_change', 'prose', 'status_html', 'row', 'columns', 'section', 'button',
-           'choose', 'number', 'language_options', 'Toggles', 'Fold', 'QueryBox', 'QueryRow', 'PictureGrid',
+           'choose', 'number', 'language_options', 'Toggles', 'Fold', 'folded', 'QueryBox', 'QueryRow', 'PictureGrid',
            'captions_html', 'pictures_html', 'PageScript', 'Plot', 'Task', 'WorldSwitch']
 
 # %% ../../nbs/09_explore/0_shared/30_controls.ipynb #b773cd27
@@ -213,6 +213,17 @@ class Fold(w.ToggleButton):
         self.content.layout.display = "" if self.value else "none"
 
 # %% ../../nbs/09_explore/0_shared/30_controls.ipynb #78d25de3
+def folded(
+    title: str,  # of the button that shows it
+    *children: w.Widget,  # hidden at first
+    note: str = "",  # HTML above them
+    css_class: str = "",  # additional CSS classes
+) -> w.VBox:
+    "A card whose content is hidden until it is asked for"
+    fold = Fold(title, section("", *children, note=note), css_class="dl-block")
+    return add_classes(w.VBox([row(fold), fold.content]), f"dl-folded {css_class}")
+
+# %% ../../nbs/09_explore/0_shared/30_controls.ipynb #8a800068
 class QueryBox(anywidget.AnyWidget):
     "A search box for any script"
 
