@@ -56,6 +56,7 @@ class ConceptConfig:
     in_english: float = 2.0  # weight of CLDR's English names beside the words of a short query
     # of the classes that an unknown word is likened to, where it is read in English (β)
     sharpness: float = 30.0
+    well_known: float = 0.05  # unknown share up to which the model's own part is trusted
     fewest_support: float = 0.037  # below it, nothing looks like what a query asks for
 
 # %% ../../nbs/03_backbone/3_concepts/20_concepts.ipynb #c0000011
@@ -256,6 +257,19 @@ def support(
     "How far the best picture of a gallery shows the classes nearest to a query"
     query = self.support_query(vector)
     return highest(query) * float(query.norm()) * 2**0.5  # a picture's vector has two parts of length 1
+
+
+@patch
+def is_unsupported(
+    self: Concepts,
+    text: str,  # a query
+    language: str,  # ISO 639
+    vector: Tensor,  # [1, E + n] of the query
+    highest: Callable[[Tensor], float],  # see `support`
+) -> bool:
+    "Whether a query is short, has words that are not well known, and even the best picture shows no class near it"
+    unknown = self.unknown(text, language) or 0.0
+    return unknown > self.config.well_known and self.support(vector, highest) < self.config.fewest_support
 
 
 @patch

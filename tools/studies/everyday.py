@@ -59,21 +59,23 @@ def measured(methods: dict, corpus, labels: list[str]) -> list[dict]:
 @torch.no_grad()
 def doubted(methods: dict, corpus, labels: list[str]) -> list[dict]:
     "For each language, how often 'Nothing here looks like this' is said: of labels, and of things that none shows"
+    columns = next(iter(methods.values())).visual_columns(corpus.visuals("test"))
     rows = []
+
+    def highest(query: torch.Tensor) -> float:
+        return float((normalize(query, dim=-1) @ pictures.T).max())
+
     for language, words in everyday_words().items():
         method = next(method for method in methods.values() if language in method.readable)
-        concepts = method.concepts
-        pictures = normalize(method.encode_visuals(method.visual_columns(corpus.visuals("test")))["features"], dim=-1)
+        pictures = normalize(method.encode_visuals(columns)["features"], dim=-1)
         names = emoji_names(language)
         asked = dict(there=[words[x] for x in words if x in labels], gone=[names[x] for x in ABSENT if x in names])
         row = dict(language=language)
         for kind, texts in asked.items():
-            unknown = [text for text in texts if concepts.weight(text, language) > 1]  # of others, nothing is said
             signs = []
-            for text in unknown:
+            for text in texts:
                 vector = method.encode_captions([text], language)
-                support = concepts.support(vector, lambda q: float((normalize(q, dim=-1) @ pictures.T).max()))
-                signs.append(support < concepts.config.fewest_support)
+                signs.append(method.concepts.is_unsupported(text, language, vector, highest))
             row |= {kind: sum(signs), f"{kind}_of": len(signs)}
         rows.append(row)
         print(row)

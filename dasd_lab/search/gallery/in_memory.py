@@ -166,8 +166,8 @@ def doubt_about(
     concepts = method.concepts
     if concepts and concepts.weight(text, query.language) > 1:  # more than what the model was taught
         signs = tuple("concepts" if sign == "query" else sign for sign in signs)
-        if best is not None and concepts.support(vector, highest) < concepts.config.fewest_support:
-            signs = "nothing", *signs
+    if concepts and best is not None and concepts.is_unsupported(text, query.language, vector, highest):
+        signs = "nothing", *signs
     return Doubt(signs + ("images",) * gallery.are_unlike, tuple(calibration.unknown(text, query.language)))
 
 # %% ../../../nbs/08_search/1_gallery/20_in_memory.ipynb #2bcc718f
