@@ -20,6 +20,7 @@ READY = dict(
     Adapters=(".dl-grid img", ".dl-carried .main-svg"),
     Slots=(".dl-slot-scores td", ":is(.dl-map .main-svg, .dl-message)"),
     Words=(".dl-entry td", ".dl-near .bars .point", ".dl-ways .bars .point"),
+    Images=(".dl-image-map .main-svg",),
     Train=("textarea", "button.dl-example"),
     Compare=(".dl-settings td", ".dl-runs button[aria-pressed=true]"),
     Styles=(".dl-finding h3", ".dl-maps .js-plotly-plot .main-svg"),
