@@ -23,8 +23,8 @@ def finding(
         kept, chance = state.kept
         return f"{n:,} images: the map keeps {kept:.0%} of their nearest neighbours (by chance {chance:.0%})"
     return (
-        f"Half of the {BEST} best images for “{short(state.text, 40)}” lie together, "
-        f"with {state.neighbours:,} of {n - BEST:,} others between them"
+        f"{state.neighbours:,} of {n - BEST:,} other images lie as near to “{short(state.text, 40)}” "
+        f"as half of its {BEST} best images do"
     )
 
 
