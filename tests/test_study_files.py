@@ -10,6 +10,7 @@ from squares import SOURCE, TINY, Squares
 from dasd_lab.backbone.towers import save_backbone
 from dasd_lab.base.presets import vary
 from dasd_lab.commands.cli import main
+from dasd_lab.evaluation.comparison import read_run, run_folders
 from dasd_lab.evaluation.studies import read_runs
 from dasd_lab.training.runs import TrainingRun
 from dasd_lab.training.source_model import train_source
@@ -86,7 +87,11 @@ def test_a_study_that_is_stopped_twice_goes_on_at_the_step_and_ends_as_one_that_
 def test_a_report_prints_writes_and_lists_errors_and_a_changed_row_is_a_new_one(write, tmp_path, capsys):
     study = write("whole")
     assert main(["report", study]) == 1 and "no runs" in capsys.readouterr().err
-    assert main(["study", study]) == 0
+    assert main(["study", study, "--keep"]) == 0
+    kept = [read_run(folder) for folder in run_folders(tmp_path / "home/runs/whole")]  # as Compare reads them
+    assert sorted((run.name.partition("_")[0], run.settings["seed"]) for run in kept) == [
+        (row, seed) for row in ("DASD", "narrow") for seed in SEEDS
+    ]
     assert main(["report", study, "--out", str(tmp_path / "out"), "--captions"]) == 0
     assert "without its adapters" in capsys.readouterr().out
     lines = (tmp_path / "out/means.tex").read_text().splitlines()

@@ -116,13 +116,13 @@ def _errors(
     rows = list(dict.fromkeys(runs["row"]))
     for name, table in dict(captions=errors, groups=error_groups(errors, rows)).items():
         (folder / f"{name}.csv").write_text(table_text(table.to_dict("records"), list(table)), encoding="utf-8")
-    body = ""
+    body, place = "", 'style="display: inline-block; width: 260px; vertical-align: top; margin: 12px"'
     for line in errors.head(n).to_dict("records"):
         picture = data_address(thumbnail(corpus.picture(line["image"], 256)))
         ranks = ", ".join(f"{escape(row)} {line[row]:.0f}" for row in rows)
         text = f'<bdi lang="{line["language"]}">{escape(line["text"])}</bdi>'
-        body += f'<figure><img src="{picture}" alt="{escape(line["image"])}"><figcaption>{text}<br>{ranks}</figcaption>'
-        body += "</figure>"
+        image = f'<img src="{picture}" alt="{escape(line["image"])}">'
+        body += f"<figure {place}>{image}<figcaption>{text}<br>{ranks}</figcaption></figure>"
     title = f"The {n} captions with the worst rank by {escape(rows[0])}, {escape(part.label)}"
     (folder / "worst.html").write_text(PAGE.format(title, body), encoding="utf-8")
 

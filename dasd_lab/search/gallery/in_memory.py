@@ -152,6 +152,7 @@ def doubt_about(
     query: Query,  # as it was read
     vector: Tensor,  # [1, E] embedding of the query
     best: float | None,  # score of the best image; None: not comparable
+    highest: Callable[[Tensor], float],  # the best score of another query [1, E]
 ) -> Doubt:
     "Signs of doubt about an answer; none without a calibration"
     method = gallery.method.reader(query.language)
@@ -165,6 +166,8 @@ def doubt_about(
     concepts = method.concepts
     if concepts and concepts.weight(text, query.language) > 1:  # more than what the model was taught
         signs = tuple("concepts" if sign == "query" else sign for sign in signs)
+        if best is not None and concepts.support(vector, highest) < concepts.config.fewest_support:
+            signs = "nothing", *signs
     return Doubt(signs + ("images",) * gallery.are_unlike, tuple(calibration.unknown(text, query.language)))
 
 # %% ../../../nbs/08_search/1_gallery/20_in_memory.ipynb #2bcc718f
@@ -397,7 +400,8 @@ def search(
         vector = self.method.encode_captions([query.encoded], query.language)
         indices, scores = self.best_places(vector, k)
     hits = hits_of([self.ids[i] for i in indices], scores, self.thumbnails, query)
-    return replace(hits, doubt=doubt_about(self, query, vector, scores[0]))
+    highest = lambda asked: self.best_places(asked, 1)[1][0]  # noqa: E731
+    return replace(hits, doubt=doubt_about(self, query, vector, scores[0], highest))
 
 # %% ../../../nbs/08_search/1_gallery/20_in_memory.ipynb #1704d9dc
 @patch
