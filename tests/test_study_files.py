@@ -10,6 +10,7 @@ from squares import SOURCE, TINY, Squares
 from dasd_lab.backbone.towers import save_backbone
 from dasd_lab.base.presets import vary
 from dasd_lab.commands.cli import main
+from dasd_lab.evaluation.comparison import read_run, run_folders
 from dasd_lab.evaluation.studies import read_runs
 from dasd_lab.training.runs import TrainingRun
 from dasd_lab.training.source_model import train_source
@@ -79,13 +80,18 @@ def test_a_study_that_is_stopped_twice_goes_on_at_the_step_and_ends_as_one_that_
     assert main(["study", write("whole")]) == 0
     assert figures(tmp_path / "stopped.jsonl") == figures(tmp_path / "whole.jsonl")
     assert len(figures(tmp_path / "whole.jsonl")) == 3 * len(SEEDS)
-    assert len(list((tmp_path / "home/runs/in_progress").iterdir())) == 1, "the last training, which a row may read"
+    (last,) = (tmp_path / "home/runs/in_progress").iterdir()  # which further rows may read
+    assert last.name.startswith("narrow_de_seed_1-")
 
 
 def test_a_report_prints_writes_and_lists_errors_and_a_changed_row_is_a_new_one(write, tmp_path, capsys):
     study = write("whole")
     assert main(["report", study]) == 1 and "no runs" in capsys.readouterr().err
-    assert main(["study", study]) == 0
+    assert main(["study", study, "--keep"]) == 0
+    kept = [read_run(folder) for folder in run_folders(tmp_path / "home/runs/whole")]  # as Compare reads them
+    assert sorted((run.name.partition("_")[0], run.settings["seed"]) for run in kept) == [
+        (row, seed) for row in ("DASD", "narrow") for seed in SEEDS
+    ]
     assert main(["report", study, "--out", str(tmp_path / "out"), "--captions"]) == 0
     assert "without its adapters" in capsys.readouterr().out
     lines = (tmp_path / "out/means.tex").read_text().splitlines()

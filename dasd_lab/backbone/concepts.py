@@ -10,14 +10,13 @@ __all__ = ['ConceptConfig', 'Concepts', 'english_names', 'english_named', 'known
 import re
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import emoji
 import torch
 import torch.nn.functional as F
 from fastcore.basics import patch
@@ -38,6 +37,7 @@ from dasd_lab.base.storage import (
     write_tensors,
 )
 from ..corpora.captions import words_of
+from ..corpora.emoji_names import emoji_names
 
 # %% ../../nbs/03_backbone/3_concepts/20_concepts.ipynb #c0000006
 @dataclass(frozen=True)
@@ -53,6 +53,10 @@ class ConceptConfig:
     of_known: float = 0.3  # weight of words that the training captions have often, in short queries
     of_unknown: float = 4.0  # weight of words that they do not have
     familiar: float = 0.0004  # share of training captions with which a word is half known
+    in_english: float = 2.0  # weight of CLDR's English names beside the words of a short query
+    # of the classes that an unknown word is likened to, where it is read in English (β)
+    sharpness: float = 30.0
+    fewest_support: float = 0.037  # below it, nothing looks like what a query asks for
 
 # %% ../../nbs/03_backbone/3_concepts/20_concepts.ipynb #c0000011
 class Concepts:
@@ -73,7 +77,8 @@ class Concepts:
         self.centre = texts.mean(0)
         self.known = known
         self.classes = F.normalize(texts - self.centre, dim=-1)  # [C, n]
-        facts = fingerprint(backbone), asdict(config), checksum_of(dict(texts=texts))
+        of_pictures = config.classifier, config.weights, config.power  # queries may be read otherwise
+        facts = fingerprint(backbone), of_pictures, checksum_of(dict(texts=texts))
         self.noted_fingerprint = sha256(repr(facts).encode()).hexdigest()[:16]
 
     @property
@@ -83,6 +88,20 @@ class Concepts:
 
 # %% ../../nbs/03_backbone/3_concepts/20_concepts.ipynb #c0000012
 @patch
+def unknown(
+    self: Concepts,
+    text: str,  # a query
+    language: str,  # ISO 639
+) -> float | None:  # u in [0, 1]; None for a longer query
+    "How far the words of a short query are unknown"
+    words = words_of(text)
+    if not words or len(words) > self.config.few:
+        return None
+    degrees = self.known.get(language, {})
+    return 1 - sum(degrees.get(word, 0.0) for word in words) / len(words)
+
+
+@patch
 def weight(
     self: Concepts,
     text: str,  # a query
@@ -90,12 +109,8 @@ def weight(
 ) -> float:
     "The weight of a query's concepts"
     c = self.config
-    words = words_of(text)
-    if not words or len(words) > c.few:
-        return c.in_sentence
-    degrees = self.known.get(language, {})
-    known = sum(degrees.get(word, 0.0) for word in words) / len(words)
-    return c.of_known**known * c.of_unknown ** (1 - known)
+    unknown = self.unknown(text, language)
+    return c.in_sentence if unknown is None else c.of_known ** (1 - unknown) * c.of_unknown**unknown
 
 # %% ../../nbs/03_backbone/3_concepts/20_concepts.ipynb #c0000014
 @patch
@@ -103,13 +118,14 @@ def of_pixels(
     self: Concepts,
     pixels: Tensor,  # [N, 3, size, size] from `Backbone.pixels`
     features: bool = False,  # put the features of the image tower before the concepts?
+    shared: int | None = None,  # blocks that both networks have, see `classifier.shared_blocks`; None: counted here
 ) -> Tensor:  # [N, n], of length 1; or [N, E + n]
     "The concepts of preprocessed pictures"
     from dasd_lab.backbone import classifier  # imports timm, which queries do not need
 
     network = classifier.open_classifier(self.config.classifier, self.config.weights)
     if features:
-        own, shares = classifier.features_and_probabilities(self.backbone, network, pixels)
+        own, shares = classifier.features_and_probabilities(self.backbone, network, pixels, shared)
     else:
         own, shares = pixels.new_empty(len(pixels), 0), classifier.probabilities(self.backbone, network, pixels)
     concepts = F.normalize(shares**self.config.power @ self.classes.to(shares.device), dim=-1)
@@ -160,13 +176,10 @@ def columns(
 def english_names(
     language: str,  # ISO 639
 ) -> dict[str, str]:  # lower case
-    "CLDR's names of emoji in a language, and in English; none where `emoji` does not have the language"
-    if language not in emoji.LANGUAGES or language == "en":
-        return {}
-    emoji.config.load_language(language)
-    known = [data for data in emoji.EMOJI_DATA.values() if language in data]
-    plain = [[data[code].strip(":").replace("_", " ").lower() for code in (language, "en")] for data in known]
-    return dict(reversed(plain))  # of the same name the first
+    "CLDR's names of emoji in a language, and in English"
+    english = emoji_names("en")
+    own = {} if language == "en" else emoji_names(language)
+    return {name.lower(): english[character] for character, name in reversed(own.items())}  # of the same name the first
 
 
 def english_named(
@@ -190,15 +203,18 @@ def of_captions(
     captions: Sequence[str],  # B
     language: str,  # ISO 639
 ) -> Tensor:  # [B, n], of length 1
-    "Captions in the space of the classes; short ones with the English names of what they name"
-    short = [len(words_of(caption)) <= self.config.few for caption in captions]
-    named = [english_named(caption, language) if few else "" for caption, few in zip(captions, short)]
+    "Captions in the space of the classes; short ones with English names and the nearest classes"
+    unknown = [self.unknown(caption, language) for caption in captions]
+    named = ["" if u is None else english_named(caption, language) for caption, u in zip(captions, unknown)]
     texts = [f"query: {text}" for text in (*captions, *filter(None, named))]
     vectors = open_sentence_encoder(self.config.encoder).encode_source(texts).float().cpu()
     vectors = F.normalize(F.normalize(vectors, dim=-1) - self.centre, dim=-1)
     own, english = vectors[: len(captions)], vectors[len(captions) :]
-    own[torch.tensor([bool(name) for name in named])] += english
-    return F.normalize(own, dim=-1)
+    own[torch.tensor([bool(name) for name in named])] += self.config.in_english * english
+    own = F.normalize(own, dim=-1)
+    nearest = (self.config.sharpness * own @ self.classes.T).softmax(-1) @ self.classes
+    likened = [u if u and (name or language == "en") else 0.0 for u, name in zip(unknown, named)]
+    return F.normalize(own + torch.tensor(likened)[:, None] * F.normalize(nearest, dim=-1), dim=-1)
 
 # %% ../../nbs/03_backbone/3_concepts/20_concepts.ipynb #c0000017
 @patch
@@ -216,6 +232,31 @@ def joined_captions(
         warnings.warn(f"Queries are read without concepts: {e}", stacklevel=2)
         concepts = torch.zeros(len(captions), self.width)
     return torch.cat([F.normalize(features.float(), dim=-1), concepts.to(features.device)], 1)
+
+
+@patch
+def support_query(
+    self: Concepts,
+    vector: Tensor,  # [1, E + n] of a query, from `joined_captions`
+) -> Tensor:  # [1, E + n]
+    "A query whose scores say how far pictures show the classes nearest to a query, see `support`"
+    query = F.normalize(vector[:, -self.width :].float(), dim=-1)
+    classes = self.classes.to(vector.device)
+    shares = (self.config.sharpness * query @ classes.T).softmax(-1) ** 0.5
+    ridge = classes.T @ classes + 0.1 * torch.eye(self.width, device=vector.device)
+    decoded = torch.linalg.solve(ridge, classes.T @ shares.T).T
+    return torch.cat([torch.zeros_like(vector[:, : -self.width]), decoded], 1)
+
+
+@patch
+def support(
+    self: Concepts,
+    vector: Tensor,  # [1, E + n] of a query, from `joined_captions`
+    highest: Callable[[Tensor], float],  # the best score of a query [1, E + n] in a gallery
+) -> float:
+    "How far the best picture of a gallery shows the classes nearest to a query"
+    query = self.support_query(vector)
+    return highest(query) * float(query.norm()) * 2**0.5  # a picture's vector has two parts of length 1
 
 
 @patch

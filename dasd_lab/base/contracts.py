@@ -111,6 +111,8 @@ class RetrievalMethod(nn.Module):
     describer: Any = None
     # a `backbone.concepts.Concepts`, of methods whose run has them and whose images are embedded by their backbone
     concepts: Any = None
+    # a `runs.loading.Companion` over the same embeddings of images, which reads languages that this one was not taught
+    companion: Any = None
     frozen_source: bool = True  # whether source captions and images keep their frozen features
     vector_table: str | None = None  # published token vectors that it reads and does not train
     recordable: bool = False  # whether a training step decides nothing on the processor, so that a GPU can record it
@@ -271,6 +273,25 @@ def readable(self: RetrievalMethod) -> tuple[str, ...]:
     "Languages of captions: the target languages, and that of the frozen model last"
     source = getattr(getattr(self, "backbone", None), "source_language", "en")
     return tuple(dict.fromkeys((*self.languages, source)))
+
+
+@patch(as_prop=True)
+def reached(self: RetrievalMethod) -> tuple[str, ...]:
+    "Languages of queries: those that the method reads, and those of its companion"
+    return tuple(dict.fromkeys((*self.readable, *(self.companion.languages if self.companion else ()))))
+
+
+@patch
+def reader(
+    self: RetrievalMethod,
+    language: str,  # ISO 639
+) -> RetrievalMethod:
+    "What encodes captions in a language: the method itself, or its companion if only this one reads it"
+    if self.companion is None or language in self.readable or language not in self.companion.languages:
+        return self
+    companion = self.companion.method
+    companion.concepts = self.concepts  # the embeddings of images have the same parts
+    return companion
 
 
 @patch

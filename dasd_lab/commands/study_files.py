@@ -33,6 +33,7 @@ def _opened(
     study,  # an `evaluation.study_files.Study`
     languages: Sequence[str] | None,  # only corpora with some of them
     rows: Sequence[str],  # trained rows; (): all
+    kept: Path | None,  # folder for the trained runs; None: they are removed
 ) -> Iterator[Any]:  # an `evaluation.study_files.StudyRuns`, or a `LabError` about what is missing
     "The runs on each corpus of a study"
     from dasd_lab.backbone.opening import open_backbone
@@ -49,8 +50,10 @@ def _opened(
             tower = open_backbone(named_folder(part.backbone or run_for(corpus.name)))
             for split in ("train", "validation", "test") if len(study.rates) > 1 else ("train", "test"):
                 corpus.check(split, *part.languages)
-            features, runs = home_path("runs", corpus.name, "features"), home_path("runs", "in_progress")
-            yield StudyRuns(study, part, StudyData(corpus, tower, "test", features, tower.precision, runs), rows)
+            features = home_path("runs", corpus.name, "features")
+            runs = kept or home_path("runs", "in_progress")
+            data = StudyData(corpus, tower, "test", features, tower.precision, runs, bool(kept))
+            yield StudyRuns(study, part, data, rows)
         except LabError as e:
             yield e
 
@@ -62,6 +65,7 @@ def run_study_file(
     languages: LanguageList | None = None,  # only corpora of the study with these languages
     rows: CommaList | None = None,  # only these rows, or the rows of these tables (default: all)
     seeds: SeedList | None = None,  # random seeds (default: the study's)
+    keep: bool = False,  # keep the trained runs in runs/STUDY, which the explorer Compare opens
     dry_run: bool = False,  # print what is missing, and how long it will take
     json: bool = False,  # print JSON instead of a table
 ) -> None:
@@ -71,7 +75,8 @@ def run_study_file(
 
     opened = read_study(study)
     plan: list[dict] = []
-    for runs in _opened(opened, languages, rows or ()):
+    kept = home_path("runs", Path(study).stem) if keep else None
+    for runs in _opened(opened, languages, rows or (), kept):
         if isinstance(runs, LabError) and not dry_run:
             raise runs
         if isinstance(runs, LabError):
@@ -111,13 +116,13 @@ def _errors(
     rows = list(dict.fromkeys(runs["row"]))
     for name, table in dict(captions=errors, groups=error_groups(errors, rows)).items():
         (folder / f"{name}.csv").write_text(table_text(table.to_dict("records"), list(table)), encoding="utf-8")
-    body = ""
+    body, place = "", 'style="display: inline-block; width: 260px; vertical-align: top; margin: 12px"'
     for line in errors.head(n).to_dict("records"):
         picture = data_address(thumbnail(corpus.picture(line["image"], 256)))
         ranks = ", ".join(f"{escape(row)} {line[row]:.0f}" for row in rows)
         text = f'<bdi lang="{line["language"]}">{escape(line["text"])}</bdi>'
-        body += f'<figure><img src="{picture}" alt="{escape(line["image"])}"><figcaption>{text}<br>{ranks}</figcaption>'
-        body += "</figure>"
+        image = f'<img src="{picture}" alt="{escape(line["image"])}">'
+        body += f"<figure {place}>{image}<figcaption>{text}<br>{ranks}</figcaption></figure>"
     title = f"The {n} captions with the worst rank by {escape(rows[0])}, {escape(part.label)}"
     (folder / "worst.html").write_text(PAGE.format(title, body), encoding="utf-8")
 

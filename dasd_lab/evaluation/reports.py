@@ -177,7 +177,7 @@ def printed_differences(
     shown = found[["better", "worse", "column", "seeds"]].astype(str)
     shown["difference"] = found["difference"].map("{:+.1f}".format)
     shown["95 %"] = [f"{line.low:+.1f} to {line.high:+.1f}" if line.seeds > 1 else "–" for line in found.itertuples()]
-    shown["p"] = [f"{p:.3f}" if p == p else "–" for p in found["p_holm"]]
+    shown["p"] = [f"{p:.4f}" if p == p else "–" for p in found["p_holm"]]
     return shown.assign(verdict=found["verdict"])
 
 
@@ -249,13 +249,13 @@ def error_groups(
 ) -> pd.DataFrame:  # by, group, captions, recall@k by each row in %
     "Recall of the rows on groups of captions"
     features = {name: errors[name] for name in ("length", "nearness") if name in errors and errors[name].notna().any()}
-    groups = {name: pd.qcut(values, 4, duplicates="drop").astype(str) for name, values in features.items()}
+    groups = {name: pd.qcut(values, 4, duplicates="drop").astype(object) for name, values in features.items()}
     groups["unknown"] = errors["unknown"].clip(upper=3).map({0: "none", 1: "1", 2: "2", 3: "3 or more"})
     groups |= {name: errors[name].str.split(", ") for name in ("kind", "objects")}
     lines = []
     for name, values in groups.items():
-        hits = 100.0 * (errors[list(rows)] <= k)
+        hits = 100.0 * (errors[list(rows)] <= k).where(errors[list(rows)].notna())
         table = hits.assign(group=values).explode("group").groupby("group", sort=False)
         found = table.mean().assign(captions=table.size(), by=name).reset_index()
-        lines.append(found[found["group"] != ""].sort_values("group"))
+        lines.append(found[found["group"] != ""].sort_values("group").astype(dict(group=str)))
     return pd.concat(lines, ignore_index=True)[["by", "group", "captions", *rows]]

@@ -7,6 +7,7 @@ __all__ = ['encoding_bar', 'read_runs', 'run_study', 'best_rates', 'at_best_rate
 
 # %% ../../nbs/07_evaluation/79_studies.ipynb #7940ce85
 import json
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from statistics import fmean
+from time import process_time
 from typing import Any
 
 from fastcore.basics import patch
@@ -128,6 +130,7 @@ class StudyData:
     features: Path | None = None  # folder of feature stores; None: computed, and not kept
     precision: str = "auto"  # of training
     runs: Path | None = None  # folder of the training in progress, which goes on from it; None: nothing is kept
+    keep: bool = False  # finished trainings too
     training: dict[tuple, TrainingData] = field(default_factory=dict, init=False)  # by languages and columns
     evaluated: dict[str, Tensor] = field(default_factory=dict, init=False)  # columns of the evaluated images
 
@@ -195,15 +198,19 @@ def _trained(
     seed: int,  # of all random numbers
     changes: dict,  # dotted settings
     data: TrainingData,  # see `data`
+    name: str,  # see `method`
 ) -> Run:
     "Train; with a folder for runs, an interrupted training goes on in it and a finished one is read"
-    about = [vary(preset, changes), list(languages), seed, self.precision, self.corpus.name, fingerprint(self.backbone)]
-    folder = self.runs / job_name(about) if self.runs else None
+    shared = dict(self.settings(), split=None)
+    about = [vary(preset, changes), list(languages), seed, self.precision, shared]
+    file = job_name(about)
+    own = self.runs / f"{re.sub(r'[^a-zA-Z0-9_.]+', '_', name)}-{file}" if self.runs else None
+    folder = next(self.runs.glob(f"*-{file}"), own) if self.runs else None
     if folder and (folder / "card.json").is_file():
         return Run(load_method(folder / "method", self.backbone), read_log(folder), read_json(folder / "card.json"))
     options = dict(seed=seed, backbone=self.backbone, data=data, changes=changes)
     run = train(preset, self.corpus, languages, folder, runtime=Runtime(precision=self.precision), **options)
-    for card in self.runs.glob("*/card.json") if self.runs else ():
+    for card in self.runs.glob("*/card.json") if self.runs and not self.keep else ():
         if card.parent != folder:  # what was read from it is in the results file
             shutil.rmtree(card.parent)
     return run
@@ -217,6 +224,7 @@ def method(
     seed: int,  # of all random numbers
     changes: Mapping[str, Any] | None = None,  # dotted settings
     reads: Sequence[str] | None = None,  # columns of the training data; None: those that the method reads
+    name: str = "",  # of its folder, where runs are kept
 ) -> tuple[RetrievalMethod, dict]:  # with CPU seconds, and the critic's share of right answers in the last tenth
     "A trained method; the frozen tower, and a method without stages, as they are"
     varied = vary(preset, dict(changes or {}))
@@ -224,7 +232,9 @@ def method(
         return Frozen(FrozenConfig(tuple(languages)), self.backbone), dict(cpu_s=0.0)
     data = self.data(languages, columns_of(varied) if reads is None else reads, origins_of(varied))
     if not varied["stages"]:
-        return new_method(varied, data, self.backbone, seed).eval(), dict(cpu_s=0.0)
-    run = self._trained(preset, languages, seed, dict(changes or {}), data)
+        began = process_time()
+        method = new_method(varied, data, self.backbone, seed).eval()
+        return method, dict(cpu_s=round(process_time() - began, 1))
+    run = self._trained(preset, languages, seed, dict(changes or {}), data, name)
     judged = [row["critic_accuracy"] for row in run.log[-max(1, len(run.log) // 10) :] if "critic_accuracy" in row]
     return run.method, dict(cpu_s=run.card["cpu_s"]) | (dict(critic_accuracy=fmean(judged)) if judged else {})

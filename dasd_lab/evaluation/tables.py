@@ -615,7 +615,9 @@ class TableRuns:
             data = self.data.data(self.languages, self.reads, origins_of(self.preset))
             changes["config.adapter.bottleneck"] = as_large(self.preset, changes, data, self.data.backbone)
         if self.trained[:2] != (seed, changes):
-            self.trained = (seed, changes, *self.data.method(self.preset, self.languages, seed, changes, self.reads))
+            name = f"{row.name}_{'_'.join(self.languages)}_seed_{seed}"
+            found = self.data.method(self.preset, self.languages, seed, changes, self.reads, name)
+            self.trained = (seed, changes, *found)
         return self.trained[2:]
 
     def measure(self, variant: str, seed: int) -> dict:

@@ -30,7 +30,6 @@ import dasd_lab
 from ..base.foundation import LabError, expect
 from ..base.presets import json_line
 from ..base.storage import whole_file
-from ..corpora.languages import direction
 from ..corpora.visuals import DECODERS, PICTURE_SUFFIXES
 from ..search.on_disk.filters import read_filter
 from ..search.on_disk.stored import StoredGallery
@@ -58,7 +57,10 @@ class SearchAnswer(BaseModel):
     text: str = Field("", description="the query after normalization")
     language: str = Field("", description="ISO 639")
     recognised: bool = Field(False, description="whether the language was detected")
-    direction: str = Field("ltr", description="writing direction of the language")
+    how: str = Field("", description="given, recognised, presumed, mixed, unread or no letters")
+    seems: list[str] = Field([], description="languages of a mixed text; of an unread one, its language or script")
+    reader: str = Field("", description="what reads the language if the method was not taught it")
+    direction: str = Field("ltr", description="direction in which the text is written")
     doubt: list[str] = Field([], description="signs that the results may be wrong: no image, query, images")
     unknown: list[str] = Field([], description="words of the query that no training caption has")
     more: bool = Field(False, description="whether there are further images")
@@ -219,6 +221,7 @@ def gallery(self: GalleryService) -> dict[str, str | int | bool | list[str] | di
         pictures=len(gallery),
         method=gallery.method.name,
         languages=list(gallery.method.readable),
+        untaught=[code for code in gallery.method.reached if code not in gallery.method.readable],
         columns={n: c.kind for n, c in self._columns.items()},
         own=gallery.changeable,
         may_write=settings.may_write,
@@ -260,9 +263,10 @@ def _search(self: GalleryService, request: SearchRequest, picture) -> SearchAnsw
     answer = SearchAnswer(hits=found, more=len(hits) > most)
     query = hits.query
     if query:
-        about = dict(text=query.text, language=query.language, recognised=query.recognised)
+        about = dict(text=query.text, language=query.language, recognised=query.recognised, direction=query.direction)
+        read = dict(how=query.how, seems=list(query.mixed) or list(filter(None, [query.unread])), reader=query.reader)
         doubt = dict(doubt=list(hits.doubt.signs), unknown=list(hits.doubt.unknown))
-        answer = answer.model_copy(update=about | doubt | dict(direction=direction(query.language)))
+        answer = answer.model_copy(update=about | read | doubt)
     return answer
 
 # %% ../../nbs/10_serve/30_service.ipynb #d4e1b933

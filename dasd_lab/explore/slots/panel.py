@@ -11,7 +11,6 @@ import html
 import ipywidgets as w
 from fastcore.basics import patch
 
-from ...corpora.languages import direction
 from dasd_lab.explore.controls import (
     button,
     captions_html,
@@ -97,7 +96,7 @@ def _hits(s: SlotsState) -> dict:
     return dict(
         items=s.workbench.picture_items(s.hits),
         selected=s.chosen,
-        rtl=s.matches is not None and direction(s.matches.query.language) == "rtl",
+        rtl=s.matches is not None and s.matches.query.direction == "rtl",
     )
 
 # %% ../../../nbs/09_explore/6_slots/30_panel.ipynb #fd6996d7

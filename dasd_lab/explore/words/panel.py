@@ -12,7 +12,6 @@ from functools import partial
 import ipywidgets as w
 from fastcore.basics import patch
 
-from ...corpora.languages import direction
 from dasd_lab.explore.controls import (
     PictureGrid,
     button,
@@ -292,7 +291,7 @@ def _show_ranking(self: Words, variant: str) -> None:
     heading, grid = self.ways[variant].children
     grid.items = f.ranking_items(s.rankings, variant, s.workbench, s.target)
     grid.selected = s.followed
-    grid.rtl = direction(s.rankings.query.language) == "rtl"
+    grid.rtl = s.rankings.query.direction == "rtl"
     rank = f"rank {s.rankings.rank(variant, s.followed):,} of {len(s.rankings.ids):,}"
     note = f'<span class="dl-soft">the {f.target_name(s.followed == s.target)}: {rank}</span>'
     heading.value = f"<b>{html.escape(f.variant_name(variant))}</b> {note}"

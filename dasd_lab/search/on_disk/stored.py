@@ -453,7 +453,8 @@ def search(
     found = self.best(vector, k, skip, where, score)
     hits = hits_of(found, found.values(), self.thumbnails, query, skip)
     best = hits[0].score if hits and not skip and picture is None else None
-    return replace(hits, doubt=doubt_about(self, query, vector, best))
+    highest = lambda asked: next(iter(self.best(asked, 1, where=where).values()), 1.0)  # noqa: E731
+    return replace(hits, doubt=doubt_about(self, query, vector, best, highest))
 
 # %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #9cc82189
 @patch
