@@ -157,7 +157,7 @@ def doubt_about(
     "Signs of doubt about an answer; none without a calibration"
     method = gallery.method.reader(query.language)
     calibration = calibration_of(method)
-    if calibration is None:
+    if calibration is None or query.unread:  # of what nobody reads, `Query.note` says more
         return Doubt()
     if gallery.are_unlike is None:
         gallery.are_unlike = unlike_images(gallery)
