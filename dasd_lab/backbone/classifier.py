@@ -73,6 +73,12 @@ def shared_blocks(
     return max(0, [*same, False].index(False) - 1)
 
 # %% ../../nbs/03_backbone/3_concepts/10_classifier.ipynb #cc000007
+def _beside(classifier: nn.Module, pixels: Tensor) -> Any:
+    "A classifier on the device of some pixels; not touched where it is there already, since an export follows it"
+    weight = next(classifier.parameters())
+    return classifier if weight.device == pixels.device else classifier.to(pixels.device)
+
+
 def probabilities(
     backbone: Backbone,  # determines the precision
     classifier: Any,  # from `open_classifier`
@@ -80,17 +86,18 @@ def probabilities(
 ) -> Tensor:  # [N, C]
     "Probabilities of the classes for preprocessed pictures"
     with computing(pixels.device, backbone.precision):
-        return classifier.to(pixels.device)(pixels).float().softmax(-1)
+        return _beside(classifier, pixels)(pixels).float().softmax(-1)
 
 
 def features_and_probabilities(
     backbone: Backbone,  # with an image tower
     classifier: Any,  # from `open_classifier`
     pixels: Tensor,  # [N, 3, size, size] from `Backbone.pixels`
+    shared: int | None = None,  # see `shared_blocks`; None: counted here
 ) -> tuple[Tensor, Tensor]:  # [N, E], [N, C]
     "Features of pictures from the image tower, and the probabilities of the classes; shared blocks run once"
     tower: Any = getattr(backbone.clip, "image", None)
-    n = shared_blocks(tower, classifier.to(pixels.device))
+    n = shared_blocks(tower, _beside(classifier, pixels)) if shared is None else shared
     if not n:
         return backbone.encode_pixels(pixels).float(), probabilities(backbone, classifier, pixels)
     kept: list[Tensor] = []

@@ -103,13 +103,14 @@ def of_pixels(
     self: Concepts,
     pixels: Tensor,  # [N, 3, size, size] from `Backbone.pixels`
     features: bool = False,  # put the features of the image tower before the concepts?
+    shared: int | None = None,  # blocks that both networks have, see `classifier.shared_blocks`; None: counted here
 ) -> Tensor:  # [N, n], of length 1; or [N, E + n]
     "The concepts of preprocessed pictures"
     from dasd_lab.backbone import classifier  # imports timm, which queries do not need
 
     network = classifier.open_classifier(self.config.classifier, self.config.weights)
     if features:
-        own, shares = classifier.features_and_probabilities(self.backbone, network, pixels)
+        own, shares = classifier.features_and_probabilities(self.backbone, network, pixels, shared)
     else:
         own, shares = pixels.new_empty(len(pixels), 0), classifier.probabilities(self.backbone, network, pixels)
     concepts = F.normalize(shares**self.config.power @ self.classes.to(shares.device), dim=-1)

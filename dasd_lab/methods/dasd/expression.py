@@ -9,6 +9,7 @@ __all__ = ['ExpressionConfig', 'salience', 'delexicalized', 'Expression']
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor, nn
 
@@ -65,21 +66,21 @@ def delexicalized(
     begins = word_starts[ids] | (position == 0)
     word = begins.long().cumsum(1)
     content = _sums(~function_tokens[ids] & inside, word) > 0
-    first = content.clone()
-    first[:, 1:] &= ~content[:, :-1]
+    first = content & ~F.pad(content, (1, 0))[:, :-1]
     run = (first | ~content).long().cumsum(1)
     n_words = _sums(content & begins, run).clamp(1, longest_run)
     kept = (first | ~content) & inside
-    order = (~kept).long().argsort(dim=1, stable=True)
-    skeleton = torch.where(content, n_words, ids + longest_run + 1).gather(1, order)
     n_places = kept.sum(1)
-    return skeleton * (position < n_places[:, None]), n_places
+    # what is kept moves to the front in its order, the rest to one place behind the row, which is cut off
+    place = torch.where(kept, kept.long().cumsum(1) - 1, ids.shape[1])
+    skeleton = torch.where(content, n_words, ids + longest_run + 1)
+    return torch.zeros_like(F.pad(ids, (0, 1))).scatter(1, place, skeleton)[:, :-1], n_places
 
 # %% ../../../nbs/04_methods/1_dasd/35_expression.ipynb #b190f8d1
 def _sums(values: Tensor, group: Tensor) -> Tensor:  # [B, L]
     "At each place the sum over its group, of groups numbered within a row"
-    totals = torch.zeros(len(group), group.shape[1] + 1, dtype=torch.long, device=group.device)
-    return totals.scatter_add_(1, group, values.long()).gather(1, group)
+    totals = torch.zeros_like(F.pad(group, (0, 1)))
+    return totals.scatter_add(1, group, values.long()).gather(1, group)
 
 # %% ../../../nbs/04_methods/1_dasd/35_expression.ipynb #044c0494
 class Expression(nn.Module):
@@ -126,7 +127,7 @@ class Expression(nn.Module):
 def _of_captions(self: Expression, skeletons: Tensor, n_places: Tensor) -> Tensor:  # [B, N · L] codes, 0: none
     "The n-grams of delexicalised captions"
     longest = self.config.longest
-    padded = torch.nn.functional.pad(skeletons, (0, longest - 1))
+    padded = F.pad(skeletons, (0, longest - 1))
     position = torch.arange(skeletons.shape[1], device=skeletons.device)
     codes = []
     for length in range(1, longest + 1):
@@ -144,7 +145,7 @@ def _present(self: Expression, skeletons: Tensor, n_places: Tensor) -> Tensor:  
     codes = self._of_captions(skeletons, n_places)
     place = torch.searchsorted(known, codes).clamp(max=len(known) - 1)
     found = (known[place] == codes) & (codes > 0)
-    present = torch.zeros(len(skeletons), len(known), device=skeletons.device, dtype=self.loadings.dtype)
+    present = torch.zeros(skeletons.shape[0], len(known), device=skeletons.device, dtype=self.loadings.dtype)
     return present.scatter_reduce_(1, place, found.to(present.dtype), "amax")
 
 # %% ../../../nbs/04_methods/1_dasd/35_expression.ipynb #c0b3d067
