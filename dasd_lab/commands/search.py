@@ -149,7 +149,7 @@ def _add_translations(gallery, consistent, translator: str, language: str | None
 
 # %% ../../nbs/11_commands/86_search.ipynb #3c1d274e
 def write_page(
-    hits,  # a `search.gallery.in_memory.Hits`
+    hits,  # a `search.gallery.hits.Hits`
     path: str | Path,  # HTML file
 ) -> None:
     "Write the images found as a self-contained HTML page"

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import emoji
 
-from ..base.contracts import RetrievalMethod
 from ..base.foundation import expect
+from ..base.methods import Method
 from ..corpora.captions import SURE, WIDESPREAD, identifiable, recognise_language, written_as
 from .cleaning import clean_query
 from .doubt import calibration_of
@@ -44,7 +44,7 @@ class Query:
 
 # %% ../../nbs/08_search/0_queries/20_queries.ipynb #2e2b700d
 def source_language(
-    method: RetrievalMethod,  # any
+    method: Method,  # any
 ) -> str:  # ISO 639
     "Source language of the method's frozen model"
     return getattr(getattr(method, "backbone", None), "source_language", "en")
@@ -52,7 +52,7 @@ def source_language(
 # %% ../../nbs/08_search/0_queries/20_queries.ipynb #b11b02fb
 def _check_only_language(
     text: str,  # a query without emoji
-    method: RetrievalMethod,  # that reads one language
+    method: Method,  # that reads one language
 ) -> None:
     "Refuse a query that is surely in another language than the only one of a method"
     only = source_language(method)
@@ -67,7 +67,7 @@ def _check_only_language(
 # %% ../../nbs/08_search/0_queries/20_queries.ipynb #91b9cab0
 def _recognised(
     text: str,  # a query without emoji
-    method: RetrievalMethod,  # that reads it
+    method: Method,  # that reads it
     supported: Sequence[str],  # languages of the method
 ) -> tuple[str, float]:  # code, confidence 0…1
     "The language of a query: the only one whose training captions have all its words, else by its letters"
@@ -84,9 +84,9 @@ def _recognised(
 # %% ../../nbs/08_search/0_queries/20_queries.ipynb #0459ab91
 def read_query(
     text: str,  # as typed
-    method: RetrievalMethod,  # defines the supported languages
+    method: Method,  # defines the supported languages
     language: str | None = None,  # ISO 639; None: recognised
-    others: Sequence[RetrievalMethod] = (),  # further methods, any of which may read it
+    others: Sequence[Method] = (),  # further methods, any of which may read it
 ) -> Query:
     "Normalise a query and determine its language, one that the method or another one reads"
     supported = tuple(dict.fromkeys(code for each in (method, *others) for code in each.readable))

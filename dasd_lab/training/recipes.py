@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from ..backbone.projected_vectors import TokenVectors
 from torch import Tensor
 
 from ..backbone.features import FrozenFeatures, frozen_features, store_in
@@ -30,7 +31,6 @@ from ..backbone.open_clip import open_clip_backbone
 from ..backbone.own_features import own_features_backbone
 from ..backbone.patches import picture_columns
 from ..backbone.store import read_plan
-from ..backbone.tokens import TokenVectors
 from ..backbone.towers import Backbone, fingerprint, load_backbone, save_backbone
 from ..backbone.weights import CATALOGUE, find_weights
 from ..base.contracts import LabError, RetrievalMethod, expect, method_class

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 import torch
+from ...search.gallery.hits import Hits
 from fastcore.basics import patch
 from traitlets import Any, Dict, Int, List, Unicode, observe
 
@@ -25,7 +26,7 @@ from ..workbench import State, shows_messages
 from ...search.explain.contributions import WordContributions, explain_words
 from ...search.explain.regions import RegionContributions, can_attend, explain_attention, explain_regions
 from ...search.gallery.contact_sheet import SheetRow, sheet_page
-from ...search.gallery.in_memory import Hits, caption_features
+from ...search.gallery.in_memory import caption_features
 from ...search.queries import Query, read_query
 
 # %% ../../../nbs/09_explore/1_ask/10_state.ipynb #3352f6f9
