@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from .concept_words import ConceptConfig, ConceptWords, packed_degrees, unpacked_degrees
 from fastcore.basics import patch
 from torch import Tensor
 
+from .concept_words import ConceptConfig, ConceptWords, packed_degrees, unpacked_degrees
 from .multilingual_e5 import open_sentence_encoder
 from .towers import Backbone, check_backbone, checksum_of, fingerprint
 from ..base.foundation import MissingPackage, expect

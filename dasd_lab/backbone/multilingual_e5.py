@@ -11,11 +11,11 @@ from typing import Literal
 
 import numpy as np
 import torch
-from .packed_encoder import PackedEncoder, unigram_tokenizer
 from torch import Tensor, nn
 
 from .languages import XLM_R, TowerLanguages
 from .packaged import packaged_file
+from .packed_encoder import PackedEncoder, unigram_tokenizer
 from .text_alone import TextOfLayers, bert_alone
 from .towers import Backbone
 

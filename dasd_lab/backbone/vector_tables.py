@@ -13,12 +13,12 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from .packed_encoder import PackedEncoder, unigram_tokenizer
 from fastcore.basics import patch
 from torch import Tensor, nn
 
 from .multilingual_e5 import looked_up
 from .packaged import PACKAGED, packaged_file
+from .packed_encoder import PackedEncoder, unigram_tokenizer
 from .token_vectors import read_matrix, read_tokenizer
 from .tokens import CaptionTokenizer
 from .weights import find_weights

@@ -164,9 +164,8 @@ def import_images(
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Import a folder: reads new and changed files only, and resumes when rerun"
-    from dasd_lab.search.gallery.hits import unlike_images
-
     from dasd_lab.commands.translation import gallery_captioner
+    from dasd_lab.search.gallery.hits import unlike_images
     from dasd_lab.search.gallery.reading import image_bar
     from dasd_lab.search.on_disk.importing import import_folder
 

@@ -13,9 +13,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from ..backbone.projected_vectors import TokenVectors
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from ..backbone.projected_vectors import TokenVectors
 from ..backbone.towers import Backbone
 from ..methods.dasd.adapters import AdapterGenerator, DynamicAdapter
 from ..methods.dasd.disentangling import Critic, Disentangler

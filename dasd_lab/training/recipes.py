@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from ..backbone.projected_vectors import TokenVectors
 from torch import Tensor
 
 from ..backbone.features import FrozenFeatures, frozen_features, store_in
@@ -30,6 +29,7 @@ from ..backbone.image_networks import image_network_backbone
 from ..backbone.open_clip import open_clip_backbone
 from ..backbone.own_features import own_features_backbone
 from ..backbone.patches import picture_columns
+from ..backbone.projected_vectors import TokenVectors
 from ..backbone.store import read_plan
 from ..backbone.towers import Backbone, fingerprint, load_backbone, save_backbone
 from ..backbone.weights import CATALOGUE, find_weights

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 import torch
-from ..backbone.projected_vectors import TokenVectors
 from torch import Tensor
 
+from ..backbone.projected_vectors import TokenVectors
 from ..backbone.tokens import CaptionTokenizer
 from ..backbone.towers import Backbone
 from ..base.contracts import expect

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import pandas as pd
 import torch
-from ...search.gallery.hits import Hits
 from fastcore.basics import patch
 from traitlets import Any, Dict, Int, List, Unicode, observe
 
@@ -26,6 +25,7 @@ from ..workbench import State, shows_messages
 from ...search.explain.contributions import WordContributions, explain_words
 from ...search.explain.regions import RegionContributions, can_attend, explain_attention, explain_regions
 from ...search.gallery.contact_sheet import SheetRow, sheet_page
+from ...search.gallery.hits import Hits
 from ...search.gallery.in_memory import caption_features
 from ...search.queries import Query, read_query
 

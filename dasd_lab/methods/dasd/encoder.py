@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
-from ...backbone.projected_vectors import TokenVectors
 from fastcore.basics import patch
 from torch import Tensor, nn
 
+from ...backbone.projected_vectors import TokenVectors
 from ...backbone.tokens import CaptionTokenizer
 from ...backbone.towers import Backbone, attention, captions_in_batches, computing
 from ...backbone.vector_tables import FrozenVectors

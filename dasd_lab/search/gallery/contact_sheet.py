@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .hits import Hit, Hits, shortened
 from PIL import Image, ImageOps
 
 from ...base.foundation import expect
 from ...base.storage import whole_file
 from ...corpora.languages import direction, english_name, native_name
 from ...corpora.visuals import read_picture
+from .hits import Hit, Hits, shortened
 from .in_memory import Gallery
 from .inputs import data_address
 

@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from .hits import Hit, Hits, described, doubt_about, encoded, hits_of
 from fastcore.basics import patch
 from PIL import Image
 from torch import Tensor
@@ -23,6 +22,7 @@ from ...base.contracts import Caption, RetrievalMethod, cosine_scores, evaluatin
 from ...base.foundation import counted, expect
 from ...corpora.descriptions import Captioner
 from ...evaluation.retrieval import gallery_slices, slice_scores
+from .hits import Hit, Hits, described, doubt_about, encoded, hits_of
 from .inputs import Thumbnails, check_texts, open_visual, picture_sources
 from .reading import read_in_batches
 from ..queries import read_query

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from ..gallery.hits import hits_of
 from fastcore.basics import chunked
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from ...base.foundation import expect
+from ..gallery.hits import hits_of
 from .filters import Condition, read_filter
 from .stored import StoredGallery
 

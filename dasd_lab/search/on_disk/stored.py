@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from ..gallery.hits import Hits, described, doubt_about, encoded, hits_of
 from fastcore.basics import patch
 from filelock import FileLock
 from PIL import Image
@@ -28,6 +27,7 @@ from ...base.foundation import LabError, counted, expect, lab_command
 from ...base.methods import Array, Method, as_array, computing_only, fingerprint, unit
 from ...base.storage import writable_folder, write_json
 from ...corpora.descriptions import Captioner
+from ..gallery.hits import Hits, described, doubt_about, encoded, hits_of
 from ..gallery.inputs import open_visual, picture_sources, thumbnail
 from ..gallery.reading import ReadVisual, read_in_batches
 from .engine import Engine, checked_rows
