@@ -22,6 +22,7 @@ from ...base.contracts import Caption, RetrievalMethod, cosine_scores, evaluatin
 from ...base.foundation import counted, expect
 from ...corpora.descriptions import Captioner
 from ...evaluation.retrieval import gallery_slices, slice_scores
+from ...runs.light import LightMethod
 from .hits import Hit, Hits, described, doubt_about, encoded, hits_of
 from .inputs import Thumbnails, check_texts, open_visual, picture_sources
 from .reading import read_in_batches
@@ -53,6 +54,8 @@ class Gallery:
         slice_size: int = 4096,  # maximum number of images scored at once
         head: int = 1000,  # images scored in full if the score is more than a cosine; 0: all
     ):
+        step = "Use a gallery on disk, `StoredGallery(folder, method)`, or load the method with backend='torch'."
+        expect(not isinstance(method, LightMethod), f"exported graphs, {method!r}", "a method on torch", step)
         self.method = method
         self.slice_size = slice_size
         self.head = head
