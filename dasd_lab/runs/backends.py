@@ -7,11 +7,12 @@ __all__ = ['BACKENDS', 'BACKEND_VARIABLE', 'chosen_backend', 'gallery_backend', 
 
 # %% ../../nbs/05_runs/90_backends.ipynb #024ee99e
 import os
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..base.foundation import expect
+from ..base.foundation import LabError, expect
 from ..base.methods import Method
 from .light import graphs_folder, load_light
 
@@ -36,7 +37,9 @@ def gallery_backend(
     "ONNX Runtime where the graphs of a run are there and nothing else is chosen"
     if str(run).startswith("frozen:") or os.environ.get(BACKEND_VARIABLE) or not find_spec("onnxruntime"):
         return None
-    return "onnx" if graphs_folder(run).is_dir() else None
+    with suppress(LabError):  # of a run that is not there; opening it says so
+        return "onnx" if graphs_folder(run).is_dir() else None
+    return None
 
 # %% ../../nbs/05_runs/90_backends.ipynb #496acf70
 def load(
@@ -48,9 +51,9 @@ def load(
     "The method of a run or of a published folder; with 'onnx' its graphs, which are written once if they are missing"
     name = chosen_backend(backend)
     if name == "torch" or backbone is not None or str(folder).startswith("frozen:"):
-        from dasd_lab.runs.loading import load_run  # torch
+        from dasd_lab.runs import loading  # torch
 
-        return load_run(folder, images, backbone)
+        return loading.load_run(folder, images, **(dict(backbone=backbone) if backbone else {}))
     graphs = graphs_folder(folder)
     if not graphs.is_dir():
         step = f"Where torch is installed: dasd-lab publish {folder} FOLDER --onnx. Copy FOLDER here, and name it."
