@@ -61,8 +61,8 @@ def normalised_pixels(
 ) -> np.ndarray:  # float32 [N, 3, size, size]
     "Pixels in [0, 1], normalised per channel"
     x = np.stack(rows).transpose(0, 3, 1, 2).astype(np.float32) / 255
-    mean, std = (np.array(values, np.float32).reshape(3, 1, 1) for values in (mean, std))
-    return (x - mean) / std
+    centre, scale = (np.array(values, np.float32).reshape(3, 1, 1) for values in (mean, std))
+    return (x - centre) / scale
 
 
 def picture_tensor(

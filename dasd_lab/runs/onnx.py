@@ -113,6 +113,8 @@ class ImageStep(nn.Module):
 class SentenceStep(nn.Module):
     "The sentence encoder of concepts, from token vectors on"
 
+    centre: Tensor
+
     def __init__(self, concepts: Any):
         super().__init__()
         self.tower = open_sentence_encoder(concepts.config.encoder, "float32")
