@@ -234,7 +234,7 @@ def at_end(
     end_index: Tensor,  # [B] position of each caption's end token
 ) -> Tensor:  # [B, D]
     "The vector at each caption's end token"
-    return tokens[torch.arange(len(tokens), device=tokens.device), end_index]
+    return tokens[torch.arange(tokens.shape[0], device=tokens.device), end_index]
 
 # %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #85352f3f
 def real_tokens(

@@ -24,16 +24,22 @@ KINDS |= {name: (name, "float32") for name in BACKENDS if name != "torch"}
 LANGUAGES = "en", "de", "fr", "es", "cs", "uk", "zh", "ar"
 
 
+RUN = """
+import sys, time
+from dasd_lab.commands.cli import main
+assert main(sys.argv[1:]) == 0
+peak = next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))
+print(time.process_time(), peak, "torch" in sys.modules)
+"""
+
+
 def command(kind: str, *words: str) -> dict:
     "Processor seconds and memory of a command in a fresh process"
     backend, precision = KINDS[kind]
-    run = [sys.executable, "-c", "from dasd_lab.commands.cli import command; command()", *words]
-    process = subprocess.Popen(
-        run, env=os.environ | {BACKEND_VARIABLE: backend, PRECISION: precision}, stdout=-3, stderr=-3
-    )
-    _, status, used = os.wait4(process.pid, 0)
-    assert status == 0, words
-    return dict(cpu_s=used.ru_utime + used.ru_stime, megabytes=round(used.ru_maxrss / 1e3))
+    chosen = os.environ | {BACKEND_VARIABLE: backend, PRECISION: precision}
+    done = subprocess.run([sys.executable, "-c", RUN, *words], env=chosen, capture_output=True, text=True, check=True)
+    cpu, peak, torch = done.stdout.splitlines()[-1].split()
+    return dict(cpu_s=float(cpu), megabytes=round(int(peak) / 1e3), torch=torch == "True")
 
 
 def recall(method, corpus, images: np.ndarray, language: str) -> float:
