@@ -1,6 +1,8 @@
 """The papers' claims: every one names rows of the paper that are printed in its order, and variants that exist"""
 
 import json
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,14 +10,19 @@ import pandas as pd
 import pytest
 
 from dasd_lab.base.presets import load_preset
-from dasd_lab.evaluation.claims import CLAIMS, NOT_RUN, Runs, at_best_rates, claims_table
-from dasd_lab.evaluation.studies import StudyData, read_runs
-from dasd_lab.evaluation.tables import TABLES
+from dasd_lab.evaluation.claims import CLAIMS, NOT_RUN, Runs, claims_table
+from dasd_lab.evaluation.studies import StudyData, at_best_rates, read_runs
+from dasd_lab.evaluation.study_files import StudyRuns, finished, read_study, results_file
+from dasd_lab.evaluation.tables import TABLES, TableRuns
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "data/results"
 FORM = "dasd.photographs_paper"
 DEPTHS = (3, 6, 12)  # blocks of the towers here and in the papers
+
+
+def ignore(message):
+    "A report that prints nothing"
 
 
 def named(claim):
@@ -62,15 +69,12 @@ def test_the_shipped_results_agree_with_the_study():
 
 @pytest.fixture
 def study(monkeypatch, tmp_path):
-    "tools/studies/claims.py, without a corpus, on a tower of six blocks; runs whose recall depends on row and rate"
-    monkeypatch.syspath_prepend(str(ROOT / "tools/studies"))
-    import claims
-
-    backbone = SimpleNamespace(n_blocks=6)
-    data = StudyData(SimpleNamespace(name="c"), backbone, "validation")
+    "photographs_paper.yaml, without its corpora, on a tower of six blocks; runs whose recall depends on row and rate"
+    opened = read_study(ROOT / "tools/studies/photographs_paper.yaml")
+    opened = replace(opened, results=str(tmp_path / "{languages}.jsonl"))
+    data = StudyData(SimpleNamespace(name="c"), SimpleNamespace(n_blocks=6))
     monkeypatch.setattr(StudyData, "settings", lambda self: dict(backbone="b", corpus="c", split=self.split))
-    monkeypatch.setattr(claims, "data_for", lambda corpus: data)
-    monkeypatch.setattr(claims, "RATES", tmp_path)
+    monkeypatch.setattr(StudyRuns, "_keep_ranks", lambda *_: "")
     made = []
 
     def measure(self, variant, seed):
@@ -80,19 +84,20 @@ def study(monkeypatch, tmp_path):
         figures = dict(parameters=1, cpu_s=0, precision="float32", sum_recall={})
         return figures | dict(mean_recall=1 / (1 + abs(factor - best)))
 
-    monkeypatch.setattr(claims.TableRuns, "__init__", lambda self, data, preset, *_: setattr(self, "preset", preset))
-    monkeypatch.setattr(claims.TableRuns, "measure", measure)
-    return claims, made
+    monkeypatch.setattr(TableRuns, "__init__", lambda self, data, preset, *_: setattr(self, "preset", preset))
+    monkeypatch.setattr(TableRuns, "measure", measure)
+    return partial(StudyRuns, opened, opened.corpora[1], data), made
 
 
 def test_the_study_of_learning_rates_fills_every_row_with_the_rate_chosen_for_it(study):
-    claims, made = study
-    claims.main(FORM, ["de"], [0, 1], ["controls", "4"], longer=False)
-    lines = read_runs(claims.RATES / "photographs_paper_de.jsonl")
+    runs, made = study
+    few = runs(["controls", "4"])
+    few.study.lengths.clear()
+    few.run_all([0, 1], ignore)
+    lines = read_runs(few.out)
     counted = at_best_rates(lines)
-    rows = claims.Rates(FORM, "de", ["controls", "4"]).trained
     assert {(line["variant"], line["seed"]) for line in counted} == {
-        (row.name, seed) for of_one in rows.values() for row in of_one for seed in (0, 1)
+        (row.name, seed) for of_one in few.rows.values() for row in of_one for seed in (0, 1)
     }
     expected = {"controls: word alignment alone": 1.0}  # nothing is trained, so that no rate is tried
     for line in counted:
@@ -100,6 +105,16 @@ def test_the_study_of_learning_rates_fills_every_row_with_the_rate_chosen_for_it
         assert line["factor"] == best, line["variant"]
     tried = {line["factor"] for line in lines if line["variant"] == "controls: static adapter"}
     assert tried == {0.125, 0.25, 0.5, 1.0, 2.0, 4.0}, "the best is not at the edge"
+    assert not sum(line["missing"] for line in few.planned([0, 1])) and few.planned([2])[0]["missing"] == 1
     n = len(made)
-    claims.main(FORM, ["de"], [0, 1], ["controls", "4"], longer=True)
-    assert len(made) == n + 2 * (len(claims.LENGTHS) - 1), "nothing is repeated"
+    few.study.lengths.extend([0.5, 2.0])
+    few.run_all([0, 1], ignore)
+    assert len(made) == n + 2 * 2, "nothing is repeated"
+
+
+@pytest.mark.parametrize("corpus", [0, 1])
+def test_the_results_of_the_study_are_those_of_its_file(corpus):
+    "Every line counts as a run of the study, so that it goes on from there"
+    study = read_study(ROOT / "tools/studies/photographs_paper.yaml")
+    part = study.corpora[corpus]
+    assert finished(study, part) == read_runs(results_file(study, part)) != []

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -281,3 +282,17 @@ def test_jupyterlab_starts_without_torch(tmp_path):
         [sys.executable, "-c", LAB], capture_output=True, text=True, env=environment, cwd=tmp_path, check=False
     )
     assert done.stdout.splitlines() == ["starts", "heavy []"], done.stdout + done.stderr
+
+
+def test_evaluate_on_labels(tmp_path):
+    for label, name in dict(dog="german_shepherd", castle="castle").items():
+        (tmp_path / label).mkdir()
+        shutil.copy(ROOT / "data" / "everyday" / "test" / f"{name}.webp", tmp_path / label)
+    figure = tmp_path / "confusion.html"
+    given = "--pictures", tmp_path, "--languages", "de", "--json"
+    rows = json.loads(lab("evaluate", "--task", "labels", *given).stdout)["rows"]
+    assert {row["query"]: row["average_precision"] for row in rows} == {"Hund": 1.0, "Schloss": 1.0}
+    row = json.loads(lab("evaluate", "--task", "zero-shot", "--figure", figure, *given).stdout)["rows"][0]
+    assert (row["classes"], row["accuracy"]) == (2, 1.0) and "Every picture is classified right" in figure.read_text()
+    message = lab("evaluate", "--task", "labels", "--pictures", tmp_path / "dog").stderr
+    assert "without pictures. Expected a folder for each label" in message

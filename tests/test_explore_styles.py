@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import re
 import subprocess
 import sys
 
@@ -11,10 +12,9 @@ import pytest
 import torch
 
 from dasd_lab.base.contracts import Caption
-from dasd_lab.evaluation.maps import (
-    caption_features,
-    standardised,
-)
+from dasd_lab.evaluation.expression_groups import expression_groups
+from dasd_lab.evaluation.maps import caption_features, standardised
+from dasd_lab.explore.styles.figures import finding
 from dasd_lab.explore.styles.panel import Styles, card_html
 from dasd_lab.explore.styles.state import StylesState
 from dasd_lab.explore.workbench import Workbench, default_workbench
@@ -109,24 +109,37 @@ def test_groups_that_the_features_hold_agree_with_the_clusters(bench, tmp_path):
     row = agreement.loc[("semantic_related", "group")]
     assert row.nmi > row.nmi_high
     assert row.ari > row.ari_high
-    assert s.analysis.same_group["semantic_related"].nearest > 0.9
+    assert s.analysis.alike["group"]["semantic_related"].nearest > 0.9
     assert all(near < 4 for near in s.nearest(0)["semantic_related"])
 
 
-def test_a_gallery_without_captions(bench, tmp_path):
+def nearest_share(features: np.ndarray, labels: list[str]) -> float:
+    "Share of the rows whose nearest other row, by centred cosine, has their label"
+    x = features - features.mean(0)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    cosine = x @ x.T - 2 * np.eye(len(x))
+    return np.mean([labels[j] == labels[i] for i, j in enumerate(cosine.argmax(1))])
+
+
+def test_what_is_shown_first_needs_no_captions(bench, tmp_path):
+    "Sentences in four kinds of expression: kinds are near by f_sa and topics by f_sr, as the headline says"
     method = bench.main.method
     gallery = Gallery(method).add([bench.picture(id) for id in bench.ids[:3]], ids="abc")
-    panel = Styles(Workbench(method, gallery=gallery), keep_in=tmp_path)
+    panel = Styles(Workbench(method, gallery=gallery), keep_in=tmp_path, reducer="tsne")
     panel.work.run(wait=True)
-    assert "captions" in panel.state.message
-    assert panel.state.analysis is None
-    assert panel.snapshot()
+    s = panel.state
+    assert s.message == "" and s.shown == s.expressions[0]
+    assert "<h3" in panel["dl-finding"].value
+    sample = expression_groups(s.shown)
+    shares = [nearest_share(x, list(sample[by])) for x in s.analysis.features.values() for by in ("group", "topic")]
+    (kind, topic), (kind_sr, topic_sr) = shares[:2], shares[2:]
+    assert kind > 2 * kind_sr and topic_sr > 3 * topic
+    assert re.findall(r"(\d+) %", finding(s))[:4] == [f"{100 * share:.0f}" for share in shares]
     panel.fill_example("de")
     panel.use_sentences(wait=True)
-    assert panel.state.message == ""
-    assert "16 sentences of your own" in panel["dl-kept"].value
-    panel.use_images(wait=True)
-    assert "captions" in panel.state.message
+    assert s.message == "" and "16 sentences" in panel["dl-kept"].value
+    panel.choose_shown("", wait=True)
+    assert "captions" in s.message
 
 
 def test_a_gallery_with_captions(bench, tmp_path):
@@ -138,7 +151,7 @@ def test_a_gallery_with_captions(bench, tmp_path):
     gallery = Gallery(method).add([bench.picture(id) for id in ids], ids=ids, captions=captions)
     s = StylesState(Workbench(method, gallery=gallery), keep_in=tmp_path, n=12, reducer="tsne")
     panel = Styles(s)
-    panel.work.run(wait=True)
+    panel.choose_shown("", wait=True)
     assert s.message == ""
     assert len(s.analysis.captions) == 12
     for i, caption in enumerate(s.analysis.captions):
@@ -155,7 +168,7 @@ def test_settings_that_change_during_the_work(bench, tmp_path):
     "Also during the work that an earlier change caused"
     s = StylesState(bench, keep_in=tmp_path, n=40, reducer="tsne")
     panel = Styles(s)
-    panel.work.run(wait=True)
+    panel.choose_shown("", wait=True)
     seeds = iter((5, 6, 7))
 
     def change_and_compute(report):

@@ -204,6 +204,12 @@ def test_the_switch(lab, photographs):
     switch.folder.value = "none"
     switch.open_folder(wait=True)
     assert "no folder none" in failures[0] and switch.worlds.value == "photographs"
+    switch.folder.value = f"{lab}/"
+    assert str(photographs) in switch.folder.options
+    assert pictures.own_pictures() == photographs.resolve(), (
+        "it is kept when worlds are switched, and for the next time"
+    )
+    assert str(photographs.resolve()) in WorldSwitch(other, shown.append, failures.append).folder.options
 
 
 def test_a_panel_shows_another_workbench(lab, photographs):

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import emoji
 from fastcore.basics import patch
 
 from ..base.storage import packed_words, unpacked_words
 from ..corpora.captions import words_of
+from ..corpora.emoji_names import emoji_names
 
 # %% ../../nbs/03_backbone/3_concepts/15_concept_words.ipynb #c0000006
 @dataclass(frozen=True)
@@ -32,6 +32,10 @@ class ConceptConfig:
     of_known: float = 0.3  # weight of words that the training captions have often, in short queries
     of_unknown: float = 4.0  # weight of words that they do not have
     familiar: float = 0.0004  # share of training captions with which a word is half known
+    in_english: float = 2.0  # weight of CLDR's English names beside the words of a short query
+    # of the classes that an unknown word is likened to, where it is read in English (β)
+    sharpness: float = 30.0
+    fewest_support: float = 0.037  # below it, nothing looks like what a query asks for
 
 # %% ../../nbs/03_backbone/3_concepts/15_concept_words.ipynb #ed7f894a
 class ConceptWords:
@@ -47,6 +51,20 @@ class ConceptWords:
 
 # %% ../../nbs/03_backbone/3_concepts/15_concept_words.ipynb #c0000012
 @patch
+def unknown(
+    self: ConceptWords,
+    text: str,  # a query
+    language: str,  # ISO 639
+) -> float | None:  # u in [0, 1]; None for a longer query
+    "How far the words of a short query are unknown"
+    words = words_of(text)
+    if not words or len(words) > self.config.few:
+        return None
+    degrees = self.known.get(language, {})
+    return 1 - sum(degrees.get(word, 0.0) for word in words) / len(words)
+
+
+@patch
 def weight(
     self: ConceptWords,
     text: str,  # a query
@@ -54,25 +72,18 @@ def weight(
 ) -> float:
     "The weight of a query's concepts"
     c = self.config
-    words = words_of(text)
-    if not words or len(words) > c.few:
-        return c.in_sentence
-    degrees = self.known.get(language, {})
-    known = sum(degrees.get(word, 0.0) for word in words) / len(words)
-    return c.of_known**known * c.of_unknown ** (1 - known)
+    unknown = self.unknown(text, language)
+    return c.in_sentence if unknown is None else c.of_known ** (1 - unknown) * c.of_unknown**unknown
 
 # %% ../../nbs/03_backbone/3_concepts/15_concept_words.ipynb #c0000031
 @cache
 def english_names(
     language: str,  # ISO 639
 ) -> dict[str, str]:  # lower case
-    "CLDR's names of emoji in a language, and in English; none where `emoji` does not have the language"
-    if language not in emoji.LANGUAGES or language == "en":
-        return {}
-    emoji.config.load_language(language)
-    known = [data for data in emoji.EMOJI_DATA.values() if language in data]
-    plain = [[data[code].strip(":").replace("_", " ").lower() for code in (language, "en")] for data in known]
-    return dict(reversed(plain))  # of the same name the first
+    "CLDR's names of emoji in a language, and in English"
+    english = emoji_names("en")
+    own = {} if language == "en" else emoji_names(language)
+    return {name.lower(): english[character] for character, name in reversed(own.items())}  # of the same name the first
 
 
 def english_named(
@@ -95,11 +106,12 @@ def sentences_of(
     self: ConceptWords,
     captions: Sequence[str],  # B
     language: str,  # ISO 639
-) -> tuple[list[str], list[bool]]:  # B captions, then the English names of some; which captions have names [B]
-    "What the sentence encoder reads for captions"
-    short = [len(words_of(caption)) <= self.config.few for caption in captions]
-    named = [english_named(caption, language) if few else "" for caption, few in zip(captions, short)]
-    return [f"query: {text}" for text in (*captions, *filter(None, named))], list(map(bool, named))
+) -> tuple[list[str], list[bool], list[float]]:  # see below
+    "Captions and then the English names of some; which captions have names [B]; how far each is likened to classes [B]"
+    unknown = [self.unknown(caption, language) for caption in captions]
+    named = ["" if u is None else english_named(caption, language) for caption, u in zip(captions, unknown)]
+    likened = [u if u and (name or language == "en") else 0.0 for u, name in zip(unknown, named)]
+    return [f"query: {text}" for text in (*captions, *filter(None, named))], list(map(bool, named)), likened
 
 # %% ../../nbs/03_backbone/3_concepts/15_concept_words.ipynb #c2b667cf
 def packed_degrees(

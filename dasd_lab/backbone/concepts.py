@@ -8,7 +8,7 @@ __all__ = ['Concepts', 'known_degrees', 'learn_concepts', 'ConceptsManifest', 'l
 # %% ../../nbs/03_backbone/3_concepts/20_concepts.ipynb #c0000003
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from hashlib import sha256
@@ -53,7 +53,8 @@ class Concepts(ConceptWords):
         self.texts = texts
         self.centre = texts.mean(0)
         self.classes = F.normalize(texts - self.centre, dim=-1)  # [C, n]
-        facts = fingerprint(backbone), asdict(config), checksum_of(dict(texts=texts))
+        of_pictures = config.classifier, config.weights, config.power  # queries may be read otherwise
+        facts = fingerprint(backbone), of_pictures, checksum_of(dict(texts=texts))
         self.noted_fingerprint = sha256(repr(facts).encode()).hexdigest()[:16]
 
     @property
@@ -127,13 +128,15 @@ def of_captions(
     captions: Sequence[str],  # B
     language: str,  # ISO 639
 ) -> Tensor:  # [B, n], of length 1
-    "Captions in the space of the classes; short ones with the English names of what they name"
-    texts, named = self.sentences_of(captions, language)
+    "Captions in the space of the classes; short ones with English names and the nearest classes"
+    texts, named, likened = self.sentences_of(captions, language)
     vectors = open_sentence_encoder(self.config.encoder).encode_source(texts).float().cpu()
     vectors = F.normalize(F.normalize(vectors, dim=-1) - self.centre, dim=-1)
     own, english = vectors[: len(captions)], vectors[len(captions) :]
-    own[torch.tensor(named)] += english
-    return F.normalize(own, dim=-1)
+    own[torch.tensor(named)] += self.config.in_english * english
+    own = F.normalize(own, dim=-1)
+    nearest = (self.config.sharpness * own @ self.classes.T).softmax(-1) @ self.classes
+    return F.normalize(own + torch.tensor(likened)[:, None] * F.normalize(nearest, dim=-1), dim=-1)
 
 # %% ../../nbs/03_backbone/3_concepts/20_concepts.ipynb #c0000017
 @patch
@@ -151,6 +154,31 @@ def joined_captions(
         warnings.warn(f"Queries are read without concepts: {e}", stacklevel=2)
         concepts = torch.zeros(len(captions), self.width)
     return torch.cat([F.normalize(features.float(), dim=-1), concepts.to(features.device)], 1)
+
+
+@patch
+def support_query(
+    self: Concepts,
+    vector: Tensor,  # [1, E + n] of a query, from `joined_captions`
+) -> Tensor:  # [1, E + n]
+    "A query whose scores say how far pictures show the classes nearest to a query, see `support`"
+    query = F.normalize(vector[:, -self.width :].float(), dim=-1)
+    classes = self.classes.to(vector.device)
+    shares = (self.config.sharpness * query @ classes.T).softmax(-1) ** 0.5
+    ridge = classes.T @ classes + 0.1 * torch.eye(self.width, device=vector.device)
+    decoded = torch.linalg.solve(ridge, classes.T @ shares.T).T
+    return torch.cat([torch.zeros_like(vector[:, : -self.width]), decoded], 1)
+
+
+@patch
+def support(
+    self: Concepts,
+    vector: Tensor,  # [1, E + n] of a query, from `joined_captions`
+    highest: Callable[[Tensor], float],  # the best score of a query [1, E + n] in a gallery
+) -> float:
+    "How far the best picture of a gallery shows the classes nearest to a query"
+    query = self.support_query(torch.as_tensor(vector))
+    return highest(query) * float(query.norm()) * 2**0.5  # a picture's vector has two parts of length 1
 
 
 @patch

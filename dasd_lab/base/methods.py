@@ -112,6 +112,8 @@ class Method:
     describer: Any = None
     # a `backbone.concepts.Concepts`, of methods whose run has them and whose images are embedded by their backbone
     concepts: Any = None
+    # a `runs.loading.Companion` over the same embeddings of images, which reads languages that this one was not taught
+    companion: Any = None
     config: Any = None  # settings
     backbone: Any  # the frozen vision-language model, a `backbone.towers.Backbone` or one that stands for it
 
@@ -172,6 +174,25 @@ def readable(self: Method) -> tuple[str, ...]:
     "Languages of captions: the target languages, and that of the frozen model last"
     source = getattr(getattr(self, "backbone", None), "source_language", "en")
     return tuple(dict.fromkeys((*self.languages, source)))
+
+
+@patch(as_prop=True)
+def reached(self: Method) -> tuple[str, ...]:
+    "Languages of queries: those that the method reads, and those of its companion"
+    return tuple(dict.fromkeys((*self.readable, *(self.companion.languages if self.companion else ()))))
+
+
+@patch
+def reader(
+    self: Method,
+    language: str,  # ISO 639
+) -> "Method":
+    "What encodes captions in a language: the method itself, or its companion if only this one reads it"
+    if self.companion is None or language in self.readable or language not in self.companion.languages:
+        return self
+    companion = self.companion.method
+    companion.concepts = self.concepts  # the embeddings of images have the same parts
+    return companion
 
 
 @patch
@@ -244,14 +265,18 @@ def let_read(
     method: Method,  # changed in place
     spelling: Callable[[str, str], str],  # see `Method.spelling`
     concepts: Any = None,  # see `Method.concepts`
+    companion: Any = None,  # see `Method.companion`
 ) -> None:
-    "Let a method read captions in the spelling of its training, and with concepts"
+    "Let a method read captions in the spelling of its training, with concepts, and with a companion"
     method.concepts = concepts
+    method.companion = companion
     method.spelling = spelling  # type: ignore[method-assign]
     encode = type(method).encode_captions  # type: ignore[attr-defined]
 
     @wraps(encode)
     def spelled(self, captions, language, *options, **named):
+        if self.reader(language) is not self:
+            return self.reader(language).encode_captions(captions, language)
         captions = [self.spelling(caption, language) for caption in captions]
         features = encode(self, captions, language, *options, **named)
         return self.concepts.joined_captions(features, captions, language) if self.concepts else features

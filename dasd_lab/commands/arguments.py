@@ -153,7 +153,8 @@ def check_readable(
     readable = (run_languages(run) if run and not str(run).startswith("frozen:") else ()) or languages
     for language in languages:
         if language not in readable:
-            others = [name for name in shipped_runs() if language in run_languages(run_reading(name, language))]
+            readers = [run_reading(name, language) for name in shipped_runs()]
+            others = [reader for reader in readers if language in run_languages(reader)]
             another = f"name --run {others[0]}, which reads it" if others else "train a run for that language"
             step = f"Choose one of them, or {another}."
             raise unknown_name(what, language, readable, step, f"one of {', '.join(readable)}")

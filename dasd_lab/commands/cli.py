@@ -49,6 +49,8 @@ COMMANDS = {
     "speed": "speed:measure_speed",
     "consistency": "studies:compare_consistency",
     "table": "tables:run_paper_table",
+    "study": "study_files:run_study_file",
+    "report": "study_files:report_study_file",
     "figure": "figures:draw_paper_figure",
     "publish": "publishing:publish_run",
     "gallery import": "galleries:import_images",

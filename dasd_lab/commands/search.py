@@ -6,7 +6,6 @@
 __all__ = ['Filter', 'write_page', 'search_images']
 
 # %% ../../nbs/11_commands/86_search.ipynb #bdfd79f8
-import sys
 from bisect import bisect_left
 from functools import partial
 from pathlib import Path
@@ -72,35 +71,11 @@ def _checked_query(query: str, k: int, corpus: str, split: str) -> str:  # corpu
         open_corpus(corpus).check(split)
     return cleaned
 
-# %% ../../nbs/11_commands/86_search.ipynb #9e7b0e3a
-def _reading_run(run: str | Path, language: str | None) -> str | Path:
-    "The run of a search; its multilingual companion, with a note, if only this one reads the language"
-    from dasd_lab.corpora.languages import english_name
-    from dasd_lab.runs.shipped import run_reading
-
-    chosen = run_reading(run, language) if language and not str(run).startswith("frozen:") else run
-    if chosen != run:
-        print(f"{run} was not taught {english_name(language)}; {chosen} reads it, less well", file=sys.stderr)
-    return chosen
-
 # %% ../../nbs/11_commands/86_search.ipynb #a63a7b3d
-def _untaught(run: str | Path, query: str) -> str | None:
-    "The language of a query if it is surely one that only the companion of a run reads"
-    from dasd_lab.corpora.captions import SURE, identifiable, plain_text, recognise_language
-    from dasd_lab.runs.shipped import MULTILINGUAL, run_languages, run_reading
-
-    own = run_languages(run) if not str(run).startswith("frozen:") else ()
-    reads = f"{run}/{MULTILINGUAL}"
-    if not own or str(run_reading(run, "it")) != reads or not any(map(str.isalpha, query)):
-        return None
-    language, confidence = recognise_language(plain_text(query), identifiable(run_languages(reads)))
-    return language if language not in own and confidence > SURE else None
-
-
-def _searched(gallery, run, backbone, pictures, corpus, language, query):  # folder of the gallery, run, ISO 639
+def _searched(gallery, run, backbone, pictures, corpus, language):  # folder of the gallery, run, ISO 639
     "The gallery, the run and the language that a search is about, or None each"
     from dasd_lab.corpora.languages import language_code
-    from dasd_lab.runs.shipped import run_for
+    from dasd_lab.runs.shipped import run_for, run_reading
     from dasd_lab.search.on_disk.places import gallery_folder, gallery_run
 
     language = language_code(language) if language else None
@@ -109,10 +84,8 @@ def _searched(gallery, run, backbone, pictures, corpus, language, query):  # fol
     if not run and not backbone:
         here = corpus if pictures or corpus else "pictograms"
         run = gallery_run(folder) or None if folder else run_for(here)
-    if run and not language and (unknown := _untaught(run, query)):
-        language = unknown
-    run = run and _reading_run(run, language)
-    check_readable("a query in", run, [language] if language else [])
+    is_ours = run and language and not str(run).startswith("frozen:")
+    check_readable("a query in", run_reading(run, language) if is_ours else run, [language] if language else [])
     return folder, run, language
 
 # %% ../../nbs/11_commands/86_search.ipynb #95c49ade
@@ -188,22 +161,18 @@ def _say_searched(hits, opened, where: str | Path) -> None:
     "Print what was searched, and as what language the query was read"
     if hasattr(opened, "n_embedded"):  # a gallery on disk
         say_embedded(opened)
-    from dasd_lab.corpora.captions import written_as
-    from dasd_lab.corpora.languages import english_name
-
     if hits.query is None:
         note(f"{len(opened):,} images of {where}; by their similarity to an image")
         return
-    how = " (given)"
-    if hits.query.recognised:
-        how = " (recognised)"
-        if not any(written_as(hits.query.text, code) for code in opened.method.readable):
-            how = ", though no language of this model is written in these letters; name its language: --language CODE"
-    note(f"{len(opened):,} images of {where}; read as {english_name(hits.query.language)}{how}")
-    spelled = opened.method.spelling(hits.query.text, hits.query.language)
-    if spelled.casefold() != hits.query.text.casefold():
+    query = hits.query
+    note(f"{len(opened):,} images of {where}; {query.note}")
+    if query.how in ("unread", "mixed", "presumed"):
+        note("Name the language with --language CODE.")
+    method = opened.method.reader(query.language)
+    spelled = method.spelling(query.text, query.language)
+    if spelled.casefold() != query.text.casefold():
         note(f"in the spelling of the training captions: {spelled}")
-    unread = _unread(opened.method, hits.query.encoded, hits.query.language)
+    unread = _unread(method, query.encoded, query.language)
     if unread:
         note(f"too long for the text tower, which did not read: {unread}")
 
@@ -217,13 +186,13 @@ def _show_hits(hits, english: dict[str, str], as_json: bool) -> None:
             row["in English"] = english.get(hit.id, "")
         rows.append(row)
     query = hits.query
-    about = dict(query=query.text, language=query.language, recognised=query.recognised) if query else {}
+    about = (
+        dict(query=query.text, language=query.language, recognised=query.recognised, read=query.note) if query else {}
+    )
     doubt = dict(signs=list(hits.doubt.signs), unknown=list(hits.doubt.unknown), sentences=hits.doubt.sentences)
     show(rows, as_json, about | dict(doubt=doubt))
     for said in hits.doubt.sentences:
         note(said)
-    if hits.doubt.sentences and query and query.recognised:
-        print("If it is in another language than the recognised one, name it: --language CODE.", file=sys.stderr)
 
 # %% ../../nbs/11_commands/86_search.ipynb #0f1884fc
 Filter = Annotated[
@@ -267,7 +236,7 @@ def search_images(
 
     With none of --gallery, --pictures, --corpus, --run: the newest gallery in galleries, else the built-in scenes."""
     only_one(gallery=gallery, pictures=pictures, corpus=corpus)
-    gallery, run, language = _searched(gallery, run, backbone, pictures, corpus, language, query)
+    gallery, run, language = _searched(gallery, run, backbone, pictures, corpus, language)
     query = _checked_query(query, k, "" if gallery or pictures else corpus or "pictograms", split)
     image = _image_of(query)
     _check_search(

@@ -272,7 +272,7 @@ def run_paper_table(
     split: str = "test",  # split of the corpus that is evaluated
     # with several captions per image, rank captions, or images as the authors' code does
     reading: Literal["captions", "official"] = "captions",
-    # on photographs: some of frozen, translated, static_adapter, dasd, leccr and smalr (default: all)
+    # on photographs: frozen, translated, word_alignment, static_adapter, lora, teacher, dasd, leccr, smalr (or all)
     methods: CommaList | None = None,
     each: bool = False,  # on photographs: also train for one language at a time
     engine: Name = "apertium",  # on photographs: translates queries into English, as for `translate`

@@ -13,16 +13,18 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from cyclopts.types import ExistingDirectory, ExistingFile, NonNegativeInt, PositiveInt
+from cyclopts.types import ExistingDirectory, ExistingFile, ExistingPath, NonNegativeInt, PositiveInt
 
 from ..base.foundation import expect, home_path, lab_command
 from dasd_lab.commands.arguments import (
     BackboneName,
     Changes,
     CorpusName,
+    File,
     Folder,
     FrozenName,
     LanguageList,
@@ -243,6 +245,41 @@ def _evaluate_captions(method, captions, languages, corpus, json: bool) -> None:
             row[name.replace("text_to_image", "found").replace("image_to_text", "back")] = value
     show([row], json)
 
+# %% ../../nbs/11_commands/70_training.ipynb #1ab31001
+def _evaluate_labels(opened_by, task, pictures, words, languages, figure, json: bool) -> None:
+    "Evaluate on pictures with labels: average precision of each label, or shares that are classified right"
+    from dasd_lab.base.presets import read_json
+    from dasd_lab.corpora.catalog import load_corpus
+    from dasd_lab.corpora.published.everyday import everyday_labels, everyday_words
+    from dasd_lab.corpora.visuals import read_picture
+    from dasd_lab.evaluation import labels
+
+    given = read_json(words, dict[str, dict[str, str]]) if words else {} if pictures else everyday_words()
+    if pictures:
+        table = labels.labelled_pictures(pictures)
+        shown, own = [read_picture(file) for file in table["file"]], list(table["label"])
+    else:
+        shown = load_corpus("everyday").visuals("test")
+        own = [everyday_labels().get(id, "") for id in shown.ids]
+    method = opened_by()
+    visuals = method.encode_visuals(method.visual_columns(shown))
+    rows = []
+    for language in languages:
+        named = given.get(language) or labels.label_words(own, language)
+        if task == "labels":
+            found = labels.label_precision(method, visuals, own, named, language)
+            rows += [dict(language=language) | row for row in found.to_dict("records")]
+            note(f"{language}: mean average precision {found['average_precision'].mean():.3f}, {len(found)} labels")
+            continue
+        for templates in (False, True) if language == "en" else (False,):
+            found = labels.zero_shot(method, visuals, own, named, language, templates)
+            forms = "templates of CLIP" if templates else "the words alone"
+            facts = dict(language=language, classes=len(named), pictures=len(found), read=forms)
+            rows.append(facts | labels.accuracies(found))
+        if figure:
+            labels.confusion_figure(found).write_html(figure, include_plotlyjs=True)
+    show(rows, json)
+
 # %% ../../nbs/11_commands/70_training.ipynb #04c2b449
 @command
 def evaluate_run(
@@ -256,12 +293,24 @@ def evaluate_run(
     # with several captions per image, rank captions, or images by their best caption as the authors' code does
     reading: Literal["captions", "official"] = "captions",
     captions: ExistingFile | None = None,  # instead of a corpus: test part of a file of parallel captions
+    # retrieval of captions; average precision of labels; or zero-shot classification. The last two read --pictures
+    task: Literal["retrieval", "labels", "zero-shot"] = "retrieval",
+    # a folder with a folder for each label, or a CSV file with columns file and label (default: those that ship)
+    pictures: ExistingPath | None = None,
+    words: ExistingFile | None = None,  # JSON: language, label, word (default: the labels, and CLDR's names for them)
+    figure: File | None = None,  # of zero-shot classification: write which labels are taken for which, as HTML
     backbone: FrozenName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
     json: bool = False,  # print JSON instead of a table
 ) -> None:
-    "Evaluate a run: recall@K in both directions, one row per language"
+    "Evaluate a run: recall@K in both directions, one row per language; or on pictures with labels"
     from dasd_lab.runs.shipped import run_for
 
+    if task != "retrieval":
+        if not backbone:
+            check_readable("words in", run or run_for("everyday"), languages or ())
+        opened_by = partial(open_method, run, backbone, "everyday")
+        _evaluate_labels(opened_by, task, pictures, words, languages or ["en"], figure, json)
+        return
     if captions:
         if languages:
             single_language(languages)  # before a model is loaded

@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['ALIASES', 'ISO_639_1', 'NO_LANGUAGE', 'NLLB', 'RIGHT_TO_LEFT', 'english_name', 'native_name', 'known_code',
-           'language_code', 'direction']
+           'language_code', 'direction', 'text_direction']
 
 # %% ../../nbs/01_corpora/1_core/05_languages.ipynb #32e4c0cb
 import re
 from functools import cache, lru_cache
+from unicodedata import bidirectional
 
 from langcodes import Language, LanguageTagError, find
 
@@ -160,3 +161,11 @@ def direction(
     "'rtl' or 'ltr'"
     known = _language(language)
     return "rtl" if known and known.maximize().script in RIGHT_TO_LEFT else "ltr"
+
+
+def text_direction(
+    text: str,  # a query
+) -> str:
+    "'rtl' or 'ltr', by most of its letters"
+    letters = [bidirectional(character) in ("R", "AL") for character in text if character.isalpha()]
+    return "rtl" if sum(letters) > len(letters) / 2 else "ltr"

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Reference', 'Triple', 'check_adapters', 'Adapted', 'read_adapters', 'deviation', 'matrix_norms', 'relative_distance',
            'usual_distances', 'draw_comparison', 'sayings', 'adapter_similarity', 'GroupedRows', 'order_by',
-           'variation_share', 'switch_offs', 'ranks_without', 'recall_without']
+           'variation_share', 'switch_offs', 'ranks_without', 'ranks_swapped', 'recall_without']
 
 # %% ../../nbs/07_evaluation/40_adaptation.ipynb #9f8d7bbb
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -304,11 +304,11 @@ def switch_offs(
     return settings
 
 # %% ../../nbs/07_evaluation/40_adaptation.ipynb #1ccfdf70
-def _encoded(method: AdaptedEncoder, captions: Sequence[str], languages: Sequence[str], skip: tuple) -> Tensor:
-    "Captions of several languages as embeddings [Q, E], with some adapters switched off"
+def _encoded(method: AdaptedEncoder, captions: Sequence[str], languages: Sequence[str], **options) -> Tensor:
+    "Captions of several languages as embeddings [Q, E], with options of `AdaptedEncoder.features`"
     rows: dict[int, Tensor] = {}
     for language, indices in _language_batches(languages, len(languages)):
-        rows |= zip(indices, method.encode_captions([captions[i] for i in indices], language, skip=skip))
+        rows |= zip(indices, method.encode_captions([captions[i] for i in indices], language, **options))
     return torch.stack([rows[i] for i in range(len(captions))])
 
 # %% ../../nbs/07_evaluation/40_adaptation.ipynb #75dd2d3a
@@ -336,11 +336,27 @@ def ranks_without(
     for i, (name, skip) in enumerate(off.items()):
         if report:
             report(i / len(off), name)
-        text = _encoded(method, captions, languages, tuple(skip))
+        text = _encoded(method, captions, languages, skip=tuple(skip))
         ranks[name] = 1 + rank(method.score, text, visuals, positives).text_to_image.numpy()
     return pd.DataFrame(ranks)
 
 # %% ../../nbs/07_evaluation/40_adaptation.ipynb #8956f8fb
+@torch.no_grad()
+def ranks_swapped(
+    method: AdaptedEncoder,  # that generates matrices for each caption
+    captions: Sequence[str],  # Q sentences
+    languages: Sequence[str],  # Q
+    visuals: Mapping[str, Tensor],  # of the gallery, first axis N
+    positives: Sequence[int],  # [Q] index of each target image in the gallery
+    others: Sequence[Caption] = (),  # at least one for a language that has a single sentence
+) -> list[int]:  # Q, 1 is best
+    "Ranks of target images when each caption is read with the matrices of another one of its language, see `fed_with`"
+    texts = [*captions, *(c.text for c in others)]
+    spoken = [*languages, *(c.language for c in others)]
+    text = _encoded(method, texts, spoken, fed="another")[: len(captions)]
+    return (1 + rank(method.score, text, visuals, positives).text_to_image).tolist()
+
+# %% ../../nbs/07_evaluation/40_adaptation.ipynb #4591817c
 def recall_without(
     ranks: pd.DataFrame,  # [Q, settings] from `ranks_without`; the first column is the reference
     cutoffs: Sequence[int] = (1, 10),  # K of recall@K

@@ -25,7 +25,7 @@ from ..base.foundation import expect
 from ..base.presets import load_preset, opening, vary
 from .papers import PaperTable, Reproduced, cells
 from .probes import mean_and_width
-from .retrieval import evaluate
+from .retrieval import Ranks, evaluate
 from .studies import StudyData, own_parameters, read_runs, run_study
 from ..methods.baselines.frozen import Frozen
 from ..methods.dasd.encoder import StaticAdapterConfig
@@ -601,6 +601,7 @@ class TableRuns:
         varied = [vary(preset, row.changes) for row in rows]
         self.reads = tuple(sorted({column for settings in varied for column in columns_of(settings)}))
         self.trained: tuple = ()  # seed, changes, method and facts of the last training
+        self.ranks: dict[str, Ranks] = {}  # language → ranks of the last evaluation
 
     def _differs(self, row: TableRow) -> bool:
         "Is a row not the preset itself?"
@@ -614,7 +615,9 @@ class TableRuns:
             data = self.data.data(self.languages, self.reads, origins_of(self.preset))
             changes["config.adapter.bottleneck"] = as_large(self.preset, changes, data, self.data.backbone)
         if self.trained[:2] != (seed, changes):
-            self.trained = (seed, changes, *self.data.method(self.preset, self.languages, seed, changes, self.reads))
+            name = f"{row.name}_{'_'.join(self.languages)}_seed_{seed}"
+            found = self.data.method(self.preset, self.languages, seed, changes, self.reads, name)
+            self.trained = (seed, changes, *found)
         return self.trained[2:]
 
     def measure(self, variant: str, seed: int) -> dict:
@@ -630,6 +633,7 @@ class TableRuns:
         origin = None if self.data.split == "train" else row.origin
         with reading(method, row.reading):
             result = evaluate(method, self.data.corpus, self.data.split, self.languages, origin, columns)
+        self.ranks = result.ranks
         return dict(
             parameters=parameters,
             **facts,

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['DETECT', 'PAGE_SCRIPT', 'add_classes', 'on_change', 'prose', 'status_html', 'row', 'columns', 'section', 'button',
-           'choose', 'number', 'language_options', 'Toggles', 'Fold', 'QueryBox', 'QueryRow', 'PictureGrid',
+           'choose', 'number', 'language_options', 'Toggles', 'Fold', 'folded', 'QueryBox', 'QueryRow', 'PictureGrid',
            'captions_html', 'pictures_html', 'PageScript', 'Plot', 'Task', 'WorldSwitch']
 
 # %% ../../nbs/09_explore/0_shared/30_controls.ipynb #b773cd27
@@ -12,6 +12,8 @@ import html
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 import anywidget
 import ipywidgets as w
@@ -22,6 +24,7 @@ from plotly.offline import get_plotlyjs
 from traitlets import Bool, HasTraits, Int, List, Tuple, Unicode
 
 from ..base.contracts import Caption, LabError
+from .pictures import own_pictures, recent_folders, remember_folder
 from .theme import language_name, tagged, web_file
 from .workbench import WORLDS, Workbench, open_worlds, world_workbench
 
@@ -213,6 +216,17 @@ class Fold(w.ToggleButton):
         self.content.layout.display = "" if self.value else "none"
 
 # %% ../../nbs/09_explore/0_shared/30_controls.ipynb #78d25de3
+def folded(
+    title: str,  # of the button that shows it
+    *children: w.Widget,  # hidden at first
+    note: str = "",  # HTML above them
+    css_class: str = "",  # additional CSS classes
+) -> w.VBox:
+    "A card whose content is hidden until it is asked for"
+    fold = Fold(title, section("", *children, note=note), css_class="dl-block")
+    return add_classes(w.VBox([row(fold), fold.content]), f"dl-folded {css_class}")
+
+# %% ../../nbs/09_explore/0_shared/30_controls.ipynb #8a800068
 class QueryBox(anywidget.AnyWidget):
     "A search box for any script"
 
@@ -465,7 +479,9 @@ class WorldSwitch(w.VBox):
             tooltips=["Show these images, with the model for them"] * len(open_worlds()),
         )
         add_classes(self.worlds, "dl-world-names")
-        self.folder = w.Text(placeholder="Folder of your photographs", continuous_update=False)
+        self.folder = w.Combobox(placeholder="Folder of your photographs")
+        on_change(self.folder, self._browse)
+        self._browse()
         add_classes(self.folder, "dl-world-folder").layout.width = "260px"
         self.opening = Task("", self._opened, show, self._fail)
         on_change(self.worlds, lambda: self.worlds.value == self.current or self.opening.run())
@@ -490,7 +506,21 @@ class WorldSwitch(w.VBox):
         name = self.worlds.value
         report(0.1, f"opening {name} …; images that are new are read and embedded first")
         folder = self.folder.value.strip() if name == self.current else ""
-        return world_workbench(name, folder or None)
+        pictures = own_pictures(folder or None) if name == "photographs" else None
+        workbench = world_workbench(name, pictures)
+        if folder:
+            remember_folder(folder)
+        return workbench
+
+    def _browse(self) -> None:
+        "Offer the folders in the one that is typed; at first those opened before, and the folder of pictures"
+        typed = self.folder.value
+        parent = Path(typed).expanduser()
+        offered = [*recent_folders(), *filter(Path.is_dir, [Path.home() / "Pictures", Path.home()])]
+        if typed and parent.is_dir():
+            with suppress(OSError):
+                offered = sorted(path for path in parent.iterdir() if path.is_dir() and path.name[0] != ".")
+        self.folder.options = list(dict.fromkeys(map(str, offered)))
 
     def open_folder(
         self,

@@ -229,13 +229,8 @@ def language_name(
 def language_hint(
     query: Query,  # from `read_query`
 ) -> str:
-    "The language of a query and how it is known: 'German · Deutsch, detected (82%)'"
-    name = language_name(query.language)
-    if not query.recognised:
-        return f"{name}, as selected"
-    if not query.confidence:
-        return f"{name}, assumed (no letters to detect a language from)"
-    return f"{name}, detected ({query.confidence:.0%})"
+    "The language of a query in English and in itself, how it is known, and what reads it"
+    return query.note.replace(english_name(query.language), language_name(query.language), 1)
 
 # %% ../../nbs/09_explore/0_shared/20_theme.ipynb #eb33f678
 def tagged(

@@ -300,6 +300,12 @@ def languages(self: Workbench) -> tuple[str, ...]:
     "Languages that at least one model reads; those of the main model first"
     return tuple(dict.fromkeys(language for m in self.models.values() for language in m.languages))
 
+
+@patch(as_prop=True)
+def reached(self: Workbench) -> tuple[str, ...]:
+    "These, and the languages of the models' companions"
+    return tuple(dict.fromkeys((*self.languages, *(code for m in self.models.values() for code in m.method.reached))))
+
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #b10c8d63
 @patch
 def model(

@@ -172,8 +172,10 @@ class LightConcepts(ConceptWords):
         backbone: LightBackbone,
     ):
         facts = backbone.graphs.manifest["concepts"]
-        words = read_arrays(backbone.graphs.file("words.safetensors"))["words"]
-        super().__init__(settings(ConceptConfig, facts["config"]), unpacked_degrees(words))
+        arrays = read_arrays(backbone.graphs.file("concepts.safetensors"))
+        super().__init__(settings(ConceptConfig, facts["config"]), unpacked_degrees(arrays["words"]))
+        texts = arrays["texts"].astype(np.float32)
+        self.classes = unit(texts - texts.mean(0))  # [C, n]
         self.backbone = backbone
         self.width = facts["width"]
         self.noted_fingerprint = facts["fingerprint"]
@@ -198,7 +200,7 @@ class LightConcepts(ConceptWords):
     def of_captions(self, captions: Sequence[str], language: str) -> np.ndarray:  # [B, n], of length 1
         "Captions in the space of the classes"
         packed, tokenizer = _sentence_reader(self.config.encoder)
-        texts, named = self.sentences_of(captions, language)
+        texts, named, likened = self.sentences_of(captions, language)
 
         def encode(some):
             ids, end_index = tokenizer.arrays(some, packed.config["max_position_embeddings"])
@@ -206,8 +208,23 @@ class LightConcepts(ConceptWords):
 
         vectors = by_length(encode, texts, self.width)
         own, english = np.split(vectors, [len(captions)])
-        own[np.array(named, bool)] += english
-        return unit(own)
+        own[np.array(named, bool)] += self.config.in_english * english
+        own = unit(own)
+        nearest = unit(self.nearest(own) @ self.classes)
+        return unit(own + np.array(likened, np.float32)[:, None] * nearest)
+
+    def nearest(self, vectors: np.ndarray) -> np.ndarray:  # [B, n] → [B, C]
+        "Shares of the classes nearest to captions"
+        shares = np.exp(self.config.sharpness * (vectors @ self.classes.T - 1))
+        return shares / shares.sum(1, keepdims=True)
+
+    def support(self, vector: np.ndarray, highest: Callable[[np.ndarray], float]) -> float:
+        "How far the best picture shows the classes nearest to a query, see `backbone.concepts.Concepts.support`"
+        shares = self.nearest(unit(vector[:, -self.width :])) ** 0.5
+        ridge = self.classes.T @ self.classes + 0.1 * np.eye(self.width, dtype=np.float32)
+        decoded = np.linalg.solve(ridge, self.classes.T @ shares.T).T
+        query = np.concatenate([np.zeros_like(vector[:, : -self.width]), decoded], 1).astype(np.float32)
+        return highest(query) * float(np.linalg.norm(query)) * 2**0.5  # a picture's vector has two parts of length 1
 
 # %% ../../nbs/05_runs/70_light.ipynb #50434d98
 class LightMethod(Method):

@@ -257,7 +257,8 @@ def export_run(
         if method.name != "frozen":
             method.tokenizer.save(f / "tokenizer.json")
         if method.concepts:
-            write_tensors(dict(words=packed_degrees(method.concepts.known)), f / "words.safetensors")
+            known = packed_degrees(method.concepts.known)
+            write_tensors(dict(words=known, texts=method.concepts.texts.half()), f / "concepts.safetensors")
         if (source / "doubt").is_dir():
             shutil.copytree(source / "doubt", f / "doubt")
             (f / "method").mkdir()

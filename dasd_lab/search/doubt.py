@@ -158,6 +158,7 @@ def length_of(
 
 # %% ../../nbs/08_search/0_queries/10_doubt.ipynb #fa97c899
 SENTENCES = {
+    "nothing": "Nothing here looks like this.",
     "no image": "Perhaps no image fits: the best one scores lower than the right image of nearly every query.",
     "query": "The query is unlike the captions that the model was trained on: {words}.",
     "concepts": "Read by what the image classifier knows, as the model was not taught: {words}.",

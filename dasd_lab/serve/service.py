@@ -30,7 +30,6 @@ import dasd_lab
 from ..base.foundation import LabError, expect
 from ..base.presets import json_line
 from ..base.storage import whole_file
-from ..corpora.languages import direction
 from ..corpora.visuals import DECODERS, PICTURE_SUFFIXES
 from ..search.on_disk.filters import read_filter
 from ..search.on_disk.stored import StoredGallery
@@ -47,7 +46,7 @@ class FoundPicture(BaseModel):
 
     rank: int = Field(description="1 is best")
     id: str
-    score: float = Field(description="score of the method; a cosine is between -1 and 1")
+    score: float | None = Field(description="score of the method; a cosine is between -1 and 1; null: no search")
     facts: Facts = Field(description="facts of the image")
 
 # %% ../../nbs/10_serve/30_service.ipynb #4bcd00f3
@@ -58,7 +57,10 @@ class SearchAnswer(BaseModel):
     text: str = Field("", description="the query after normalization")
     language: str = Field("", description="ISO 639")
     recognised: bool = Field(False, description="whether the language was detected")
-    direction: str = Field("ltr", description="writing direction of the language")
+    how: str = Field("", description="given, recognised, presumed, mixed, unread or no letters")
+    seems: list[str] = Field([], description="languages of a mixed text; of an unread one, its language or script")
+    reader: str = Field("", description="what reads the language if the method was not taught it")
+    direction: str = Field("ltr", description="direction in which the text is written")
     doubt: list[str] = Field([], description="signs that the results may be wrong: no image, query, images")
     unknown: list[str] = Field([], description="words of the query that no training caption has")
     more: bool = Field(False, description="whether there are further images")
@@ -219,6 +221,7 @@ def gallery(self: GalleryService) -> dict[str, str | int | bool | list[str] | di
         pictures=len(gallery),
         method=gallery.method.name,
         languages=list(gallery.method.readable),
+        untaught=[code for code in gallery.method.reached if code not in gallery.method.readable],
         columns={n: c.kind for n, c in self._columns.items()},
         own=gallery.changeable,
         may_write=settings.may_write,
@@ -231,7 +234,7 @@ def gallery(self: GalleryService) -> dict[str, str | int | bool | list[str] | di
 # %% ../../nbs/10_serve/30_service.ipynb #c7131c0a
 @patch
 def search(self: GalleryService, request: Annotated[SearchAlike, Query()]) -> SearchAnswer:
-    "Search by text, by an image of the gallery, or by both"
+    "Search by text, by an image of the gallery, or by both; without either: the newest images"
     return self._search(request, self._existing(request.like) if request.like else None)
 
 
@@ -247,16 +250,12 @@ def _search(self: GalleryService, request: SearchRequest, picture) -> SearchAnsw
     read_filter(where, self._columns)
     most = min(request.k, self._settings.most_results)
     k = min(most + 1, 1000)  # one more result, if possible, tells whether there is a next page
+    if not request.text.strip() and picture is None:
+        return self._newest(most, request.skip, where)
     if request.text.strip():
         language = request.language or None
         hits = self._gallery.search(request.text, language, k, request.skip, where, picture, request.share)
     else:
-        expect(
-            picture is not None,
-            "neither a text nor an image",
-            "one of them",
-            "Enter a text or choose an image.",
-        )
         hits = self._gallery.similar(picture, k, request.skip, where)
     facts = self._facts(hits.ids)
     shown = [hit for hit in hits[:most] if hit.id in facts]  # others have just been removed
@@ -264,12 +263,22 @@ def _search(self: GalleryService, request: SearchRequest, picture) -> SearchAnsw
     answer = SearchAnswer(hits=found, more=len(hits) > most)
     query = hits.query
     if query:
-        about = dict(text=query.text, language=query.language, recognised=query.recognised)
+        about = dict(text=query.text, language=query.language, recognised=query.recognised, direction=query.direction)
+        read = dict(how=query.how, seems=list(query.mixed) or list(filter(None, [query.unread])), reader=query.reader)
         doubt = dict(doubt=list(hits.doubt.signs), unknown=list(hits.doubt.unknown))
-        answer = answer.model_copy(update=about | doubt | dict(direction=direction(query.language)))
+        answer = answer.model_copy(update=about | read | doubt)
     return answer
 
 # %% ../../nbs/10_serve/30_service.ipynb #d4e1b933
+@patch
+def _newest(self: GalleryService, k: int, skip: int, where: dict) -> SearchAnswer:
+    "Without a query: the images that were added last"
+    ids = self._gallery.newest(k + 1, skip, where)
+    facts = self._facts(ids[:k])
+    found = [FoundPicture(rank=skip + i, id=id, score=None, facts=of) for i, (id, of) in enumerate(facts.items(), 1)]
+    return SearchAnswer(hits=found, more=len(ids) > k)
+
+# %% ../../nbs/10_serve/30_service.ipynb #4c671341
 @patch
 def picture(self: GalleryService, id: Id) -> dict[str, str | bool | Facts]:
     "Facts of an image, and whether its original file is shown"

@@ -274,6 +274,12 @@ def unfold(button):
         button.click()
 
 
+def unfold_details(panel):
+    "Show all cards that are folded at first"
+    for fold in panel.locator(".dl-folded .dl-fold").all():
+        unfold(fold)
+
+
 @pytest.fixture(scope="session")
 def lab_page(browser, running_lab):
     "Returns the page in which JupyterLab is open; it is opened once, since its scripts take seconds to load"

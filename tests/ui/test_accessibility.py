@@ -17,12 +17,12 @@ PHONE = dict(width=390, height=3600)
 # explorer → what is there once it has something to show; others have sections
 READY = dict(
     Ask=(".dl-hit img",),
-    Adapters=(".dl-grid img", ".dl-maps .heatmaplayer image"),
+    Adapters=(".dl-grid img", ".dl-carried .main-svg"),
     Slots=(".dl-slot-scores td", ":is(.dl-map .main-svg, .dl-message)"),
     Words=(".dl-entry td", ".dl-near .bars .point", ".dl-ways .bars .point"),
     Train=("textarea", "button.dl-example"),
     Compare=(".dl-settings td", ".dl-runs button[aria-pressed=true]"),
-    Styles=(".dl-bars .main-svg", ".dl-maps .js-plotly-plot .main-svg"),
+    Styles=(".dl-finding h3", ".dl-maps .js-plotly-plot .main-svg"),
 )
 EXPLORERS = {name: (f".{explorer(name).css_class}", *READY.get(name, (".dl-section",))) for name in TABS}
 QUIET = "() => ![...document.querySelectorAll('.dl-progress')].some(bar => bar.checkVisibility())"
@@ -53,7 +53,7 @@ def unfold_all(page, name: str, panel):
     "Show what is hidden at first"
     if name == "Ask":
         unfold_ask(page, panel)
-    for fold in panel.locator(".dl-numbers:visible, .dl-sentences .dl-fold:visible").all():
+    for fold in panel.locator(".dl-numbers:visible, .dl-folded .dl-fold:visible, .dl-sentences .dl-fold:visible").all():
         unfold(fold)
     if name == "Train":
         panel.locator(".dl-example:visible").first.click()
@@ -237,7 +237,7 @@ def compare_with_keys(page, panel):
 def select_with_keys(page, panel):
     panel.locator(".dl-select select").focus()
     page.keyboard.press("ArrowDown")
-    panel.locator(".dl-count", has_text="of 200 captions").wait_for()
+    panel.locator(".dl-count", has_text="of 120 captions").wait_for()
     panel.locator(".dl-captions button").first.focus()
     page.keyboard.press("Enter")
     panel.locator(".dl-captions button[aria-pressed=true]").wait_for()

@@ -1,6 +1,6 @@
 "The Adapters explorer: type captions, switch adapters off, compare many captions"
 
-from conftest import fits, open_tab, settle, shoot
+from conftest import fits, open_tab, settle, shoot, unfold_details
 
 # the first entries of the first heat map, as drawn by plotly
 FIRST_MAP = """() => {
@@ -20,6 +20,7 @@ def type_caption(root, i: int, text: str):
 
 def drive(page, root, name: str):
     "Use every section of the page"
+    unfold_details(root.locator(".dl-adapters"))
     root.locator(".dl-adapters .dl-maps .heatmaplayer image").first.wait_for(timeout=300_000)
     before = page.evaluate(FIRST_MAP)
     assert before
@@ -43,6 +44,8 @@ def drive(page, root, name: str):
     assert all(root.locator(".dl-adapters .dl-hit img").evaluate_all("i => i.map(x => x.alt.length > 3)"))
     root.locator(".dl-adapters button.dl-take-many").click()
     root.locator(".dl-adapters .dl-similarity .main-svg").first.wait_for(timeout=300_000)
+    root.locator(".dl-adapters .dl-adapter-map .scatterlayer .point").nth(3).hover()
+    root.locator(".dl-adapters .dl-adapter-card img").wait_for()
     root.locator(".dl-adapters button.dl-take-recall").click()
     root.locator(".dl-adapters .dl-recall .main-svg").first.wait_for(timeout=300_000)
     root.locator(".dl-adapters button.dl-moved").click()

@@ -1,7 +1,7 @@
 """The Words explorer in dark colours: scripts, rankings, keyboard, and a narrow page"""
 
 import pytest
-from conftest import colour, fits, open_tab, settle, shoot
+from conftest import colour, fits, open_tab, settle, shoot, unfold_details
 
 from dasd_lab.explore.workbench import SHIPPED
 from dasd_lab.runs.shipped import shipped_run
@@ -45,6 +45,7 @@ def look_up_words(page, root):
 
 
 def compare_with_lexicons(root):
+    unfold_details(root)
     root.locator("button.dl-check-dictionary").click()
     root.locator(".dl-check .bars .point").first.wait_for(timeout=TIMEOUT)
     root.locator(".dl-check-text", has_text="shuffled pairs").wait_for()

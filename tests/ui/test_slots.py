@@ -1,7 +1,7 @@
 """The Slots explorer: typing, mouse, keyboard, and a narrow page"""
 
 import pytest
-from conftest import fits, open_tab, settle, shoot
+from conftest import fits, open_tab, settle, shoot, unfold_details
 
 from dasd_lab.explore.workbench import SHIPPED
 from dasd_lab.runs.shipped import shipped_run
@@ -69,7 +69,8 @@ def select_another_image(page, root):
 def count_and_find(root):
     root.locator("button.dl-count-wins").click()
     root.locator(".dl-wins .bars .point >> visible=true").first.wait_for(timeout=TIMEOUT)
-    root.locator(".dl-wins-text", has_text="captions;").wait_for()
+    root.locator(".dl-wins-text", has_text="leads the second").wait_for()
+    unfold_details(root)
     root.locator("button.dl-find-nearest").click()
     root.locator(".dl-nearest td bdi").first.wait_for(timeout=TIMEOUT)
 

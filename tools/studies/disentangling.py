@@ -74,7 +74,7 @@ FORMS: dict[str, tuple[str, dict]] = dict(
     ),
 )
 # recall alone, on photographs, with as many parameters in use in both forms, and at the rate at which static adapters
-# have the highest recall on validation captions after 660 steps, see `claims.py`
+# have the highest recall on validation captions after 660 steps, see `nbs/studies/claims.ipynb`
 _HALF = {"stages.0.learning_rate": 1e-3, "stages.1.learning_rate": 5e-4}
 SAME_SIZE: dict[str, tuple[str, dict]] = dict(
     expression_half=("dasd.{}_expression", _HALF),

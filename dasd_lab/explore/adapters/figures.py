@@ -4,10 +4,12 @@
 
 # %% auto #0
 __all__ = ['NO_MATRICES', 'heat_maps', 'norms', 'singular_values', 'hidden_change', 'token_change', 'pair_distances', 'pair_maps',
-           'similarity_maps', 'shares', 'rank_moves', 'carried_chart', 'recall_chart']
+           'adapter_map', 'similarity_maps', 'shares', 'rank_moves', 'carried_chart', 'recall_chart']
 
 # %% ../../../nbs/09_explore/2_adapters/20_figures.ipynb #48e9bb66
+import html
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 
 import numpy as np
 import pandas as pd
@@ -17,12 +19,13 @@ import torch
 from torch import Tensor
 
 from ...evaluation.adaptation import matrix_norms
-from .state import NOW, Compared, Many, carried_share
+from .state import NOW, SWAPPED, Compared, Many, carried_share
 from dasd_lab.explore.theme import (
     COLOURS,
     DIVERGING,
     INK,
     SEQUENTIAL,
+    SYMBOLS,
     colour_bar,
     dressed,
     empty_figure,
@@ -210,6 +213,35 @@ def pair_maps(
     return heat_maps(differences, list(others), comparison.adapted.blocks, "First caption’s matrices minus the other")
 
 # %% ../../../nbs/09_explore/2_adapters/20_figures.ipynb #17b589dc
+def adapter_map(
+    many: Many,  # from the state
+) -> go.Figure:
+    "A map of captions by their matrices; the title says what those with the nearest matrices have in common"
+    label = next(iter(many.labels), "")
+    values = many.labels.get(label, [""] * len(many.captions))
+    kinds = dict(zip(dict.fromkeys(values), cycle(zip(COLOURS, SYMBOLS))))
+    colours, symbols = zip(*(kinds[value] for value in values))
+    points = go.Scatter(
+        x=many.points[:, 0],
+        y=many.points[:, 1],
+        mode="markers",
+        marker=dict(size=9, opacity=0.85, color=colours, symbol=symbols),
+        text=[html.escape(short(c.text, 60), quote=False) for c in many.captions],
+        hovertemplate="%{text}<extra></extra>",
+        showlegend=False,
+    )
+    found = [f"the same {name} in {x.nearest:.0%} (by chance {x.chance:.0%})" for name, x in many.alike.items()]
+    title = (
+        f"The caption with the nearest matrices has {' and '.join(found)}" if found else "Captions by their matrices"
+    )
+    axis = dict(showticklabels=False, showgrid=False, zeroline=False)
+    fig = figure(points, title=title, x="t-SNE 1 (no unit)", y="t-SNE 2 (no unit)", height=460, xaxis=axis, yaxis=axis)
+    for kind, (colour, symbol) in kinds.items() if len(kinds) <= len(COLOURS) else ():
+        fig.add_scatter(x=[None], y=[None], mode="markers", name=kind.replace("_", " "))
+        fig.data[-1].marker = dict(color=colour, symbol=symbol, size=10)
+    return legend_below(fig, 40)
+
+# %% ../../../nbs/09_explore/2_adapters/20_figures.ipynb #219ed821
 def similarity_maps(
     many: Many,  # from the state
     block: int | None = None,  # index among the K blocks; None: all together
@@ -280,6 +312,7 @@ def _rank_styles() -> dict[str, dict]:
     return {
         "one adapter off": dict(size=12, symbol="line-ns", line=dict(width=2, color="rgba(128,128,128,.75)")),
         "no adapters": dict(color="rgba(0,0,0,0)", size=15, line=dict(width=2, color=COLOURS[3])),
+        SWAPPED: dict(color=COLOURS[5], size=12, symbol="x-thin", line=dict(width=3, color=COLOURS[5])),
         "all adapters": dict(color=COLOURS[0], size=11),
         NOW: dict(color=COLOURS[1], size=9, symbol="diamond"),
     }
@@ -303,7 +336,9 @@ def rank_moves(
         )
     single = [column for column in ranks if column.startswith("without")]
     for name, marker in _rank_styles().items():
-        columns = [name] if name in ranks else single
+        columns = [name] if name in (*ranks, SWAPPED) else single
+        if not set(columns) <= set(ranks):
+            continue
         fig.add_scatter(
             x=ranks[columns].to_numpy().T.ravel().tolist(),
             y=labels * len(columns),

@@ -20,11 +20,13 @@ from . import figures as f
 from .state import NO_QUERY, NOW, PARTS, AdaptersState, carried_recall
 from dasd_lab.explore.controls import (
     Fold,
+    Plot,
     QueryBox,
     QueryRow,
     Toggles,
     button,
     choose,
+    folded,
     language_options,
     row,
     section,
@@ -64,7 +66,7 @@ class Adapters(Panel):
     lead = (
         "An adapter is a small layer after each frozen block of the text tower. "
         "DASD generates the middle matrix of every adapter for each caption. "
-        "This page shows these matrices, and how the results change when adapters are switched off."
+        "This page shows how the results change when adapters are switched off or swapped, and these matrices."
     )
     css_class = "dl-adapters"
     state_class = AdaptersState
@@ -74,11 +76,11 @@ class Adapters(Panel):
             self._carried,
             self._captions,
             self._switches,
+            self._recall,
+            self._many,
+            self._pairs,
             self._matrices,
             self._change,
-            self._pairs,
-            self._many,
-            self._recall,
         )
         return [part() for part in parts]
 
@@ -274,7 +276,7 @@ def _matrices(self: Adapters):
     on = "reference", "many"
     reference = choose("Show matrices", REFERENCES.items(), "dl-reference")
     self.control(reference, "reference", act=self._choose_reference)
-    return section(
+    return folded(
         "Generated matrices",
         row(reference),
         self.plot("dl-maps", _maps, "adapted", *on),
@@ -311,7 +313,7 @@ def _maps(s: AdaptersState) -> go.Figure | str | None:
 # %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #f055831e
 @patch
 def _change(self: Adapters):
-    return section(
+    return folded(
         "Change of hidden states",
         self.plot(
             "dl-change",
@@ -340,7 +342,7 @@ def _pairs(self: Adapters):
         for trait in ("value", "submitted"):
             self.on_user(box, lambda _: self._compare_sentences(), trait)
     self.part(self._show_sentences, "comparison", "compared")
-    return section(
+    return folded(
         "Pairs: same content or same style",
         *self.sentences,
         row(button("Sample captions", self._sample_pairs, "From the corpus", css_class="dl-draw-pairs")),
@@ -385,8 +387,10 @@ def _pair_table(s: AdaptersState) -> pd.DataFrame:
 def _many(self: Adapters):
     n = choose("Captions", [240, 120, 480], "dl-many-n")
     language = self.choice("Language", _language_sets, "model")
+    self.map = Plot("dl-adapter-map", hover=partial(setattr, self.state, "pointed"))
+    self.part(lambda: self.map.show(self.state.many and f.adapter_map(self.state.many)), "many")
     return section(
-        "Many captions",
+        "Captions by their adapters",
         row(
             n,
             language,
@@ -403,6 +407,8 @@ def _many(self: Adapters):
                 "model",
             ),
         ),
+        self.map,
+        self.text("dl-adapter-card", _pointed_html, "pointed", needs="many"),
         self.plot(
             "dl-similarity",
             lambda s: f.similarity_maps(s.many, None if s.block < 0 else s.block),
@@ -418,6 +424,18 @@ def _many(self: Adapters):
     )
 
 # %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #95a7d622
+def _pointed_html(s: AdaptersState) -> str:
+    "The caption under the mouse with its image, and the captions with the nearest matrices"
+    if s.pointed < 0:
+        return status_html("Hover over a point to see its image and the captions with the nearest matrices.")
+    captions = s.many.captions
+    caption = captions[s.pointed]
+    near = [f"<li>{tagged(captions[i].text, captions[i].language)}</li>" for i in s.many.nearest(s.pointed)]
+    image = f'<img src="{s.workbench.address(caption.visual_id)}" alt="" width="120">'
+    text = f"<b>{tagged(caption.text, caption.language)}</b><br>nearest matrices:<ol>{''.join(near)}</ol>"
+    return f'<div class="dl-row">{image}<div>{text}</div></div>'
+
+# %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #151f1461
 def _language_sets(s: AdaptersState) -> list[tuple[str, tuple[str, ...]]]:
     "Options for a sample of captions: each language, and all together"
     languages = tuple(s.method.languages)

@@ -23,11 +23,13 @@ from ...search.explain.regions import RegionContributions, overlay
 # %% ../../../nbs/09_explore/1_ask/20_figures.ipynb #fcdeeb28
 def ranks_figure(
     answers: Mapping[str, Answer],  # by model
+    others: Mapping[str, tuple[int | None, int]] | None = None,  # ranks and numbers of images with further models
 ) -> go.Figure:
     "Rank of the selected image with each model"
-    ranks = {name: answer.rank for name, answer in answers.items() if answer.rank is not None}
-    n = max((answer.n for answer in answers.values()), default=10)
-    return rank_bars(ranks, n, "Rank of the selected image", colour_map(answers))
+    asked = {name: (answer.rank, answer.n) for name, answer in answers.items()} | dict(others or {})
+    ranks = {name: rank for name, (rank, _) in asked.items() if rank is not None}
+    n = max((n for _, n in asked.values()), default=10)
+    return rank_bars(ranks, n, "Rank of the selected image", colour_map(asked))
 
 # %% ../../../nbs/09_explore/1_ask/20_figures.ipynb #5ae2fd39
 def scores_figure(
@@ -70,7 +72,8 @@ def words_figure(
         title=f"Words: {words.algorithm.replace('_', ' ')}",
         y="contribution to the score",
         height=300,
-        yaxis_range=[min(0, 1.25 * min(values, default=0)) - 0.02 * top, top],
+        # below a negative bar there is room for its number, above the words
+        yaxis_range=[min(-0.02 * top, 1.25 * min(values, default=0) - 0.12 * top * (min(values, default=0) < 0)), top],
         xaxis=dict(
             tickvals=bars.x,
             ticktext=texts,

@@ -8,12 +8,12 @@ __all__ = ['FILTERS', 'grid_items', 'answer_note', 'Ask']
 # %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #447cda5a
 import base64
 import html
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import ipywidgets as w
 from fastcore.basics import patch
 
-from ...corpora.languages import direction
+from ...corpora.languages import direction, english_name
 from .figures import places_html, ranks_figure, score_summary, scores_figure, words_figure
 from .state import MAX_MODELS, WORD_METHODS, Answer, AskState
 from dasd_lab.explore.controls import (
@@ -30,7 +30,7 @@ from dasd_lab.explore.controls import (
     section,
 )
 from ..panel import Panel
-from ..theme import table_html, tagged
+from ..theme import cut, picture_address, table_html, tagged
 from ..workbench import Workbench
 
 # %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #0bc0bcf2
@@ -50,8 +50,10 @@ def grid_items(
 def answer_note(
     answer: Answer,  # of one model
 ) -> str:  # HTML
-    "Number of images, search time, and the rank of the selected image"
-    note = f"{answer.n:,} images searched in {answer.ms:.0f} ms"
+    "The query that was answered and how it was read, number of images, search time, the rank of the selected image"
+    query = answer.hits.query
+    asked = f"{tagged(cut(query.text), query.language)} · {html.escape(query.note)} · " if query else ""
+    note = f"{asked}{answer.n:,} images searched in {answer.ms:.0f} ms"
     if answer.rank is not None:
         note += f" · selected image at rank <b>{answer.rank:,}</b>"
     for said in answer.hits.doubt.sentences:
@@ -66,7 +68,7 @@ class Ask(Panel):
     "Search images in any language"
 
     title = "Search images in any language"
-    lead = "Click an image to see its captions, its rank with every model, and why it was found."
+    lead = "Click an image to see its captions, its rank with other models, and why it was found."
     css_class = "dl-ask"
     state_class = AskState
     address_traits = ("answers", "chosen")
@@ -81,7 +83,8 @@ class Ask(Panel):
         asked = w.Box([self.results, about]).add_class("dl-asked")
         self.part(lambda: (asked.add_class if s.chosen else asked.remove_class)("dl-with-image"), "chosen")
         scores = Fold("Scores", self.plot("dl-scores", lambda s: scores_figure(s.answers), needs="answers"))
-        return [search, asked, row(scores), scores.content]
+        together = self._together()
+        return [search, asked, row(together, scores), together.content, scores.content]
 
     def start(self, *first) -> None:
         "A query, else the first example, so that there is something to see"
@@ -109,7 +112,7 @@ def _search(self: Ask):
         lambda s: sorted(s.workbench.languages, key=lambda code: code not in s.workbench.main.languages),
         "available",
         "answers",
-        hint=lambda s: s.listen(s.text, s.now.language),
+        hint=lambda s: f"Images like {s.now.picture}" if s.now.picture else s.listen(s.text, s.now.language),
         listen=lambda text, language: setattr(self.query.box, "hint", s.listen(text, language)),
         examples=s.workbench.queries,
     )
@@ -227,7 +230,7 @@ def _show_answer(self: Ask, name: str) -> None:
     note.value = f'<div class="dl-note">{text}</div>'
     grid.layout.display = None if answer else "none"
     query = answer.hits.query if answer else None
-    grid.rtl = query is not None and direction(query.language) == "rtl"
+    grid.rtl = query is not None and query.direction == "rtl"
     grid.size = 128 if len(s.models) == 1 else 96
     grid.show_captions = self.captions.value
     grid.items = grid_items(s.workbench, answer, self.captions.value) if answer else []
@@ -249,8 +252,16 @@ def _about(self: Ask) -> w.VBox:
     )
     picture = self.text("dl-picture", _picture_html, needs="chosen")
     nearest = self.text("dl-nearest", _nearest_html, needs="nearest_captions")
-    ranks = self.plot("dl-ranks", lambda s: ranks_figure(s.answers), "answers", needs="chosen")
-    return section("Selected image", columns([picture, actions, nearest], [ranks, *self._why()]), css_class="dl-about")
+    ranks = self.plot("dl-ranks", lambda s: ranks_figure(s.answers, s.ranks), "answers", "ranks", needs="chosen")
+    every = self.task(
+        "Rank with every model",
+        s.rank_with_all,
+        tooltip="With every model that reads the query",
+        css_class="dl-rank-all",
+    )
+    return section(
+        "Selected image", columns([picture, actions, nearest], [ranks, every, *self._why()]), css_class="dl-about"
+    )
 
 # %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #177321cf
 @patch
@@ -294,9 +305,71 @@ def _nearest_html(s: AskState) -> str:
 def _picture_html(s: AskState) -> str:
     "The selected image with its id and captions"
     wb, id = s.workbench, s.chosen
-    image = f'<img class="dl-large" src="{wb.address(id)}" alt="{html.escape(wb.alt(id))}">'
+    shown = picture_address(wb.large_picture(id, 512))
+    image = f'<img class="dl-large" src="{shown}" alt="{html.escape(wb.alt(id))}">'
     captions = captions_html(wb.captions(id, origin="human"), "Captions", is_open=True)
     return f'{image}<div class="dl-note">{html.escape(id)}</div>{captions}'
+
+# %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #a5d00002
+@patch
+def _together(self: Ask) -> Fold:
+    s = self.state
+    self.sentences = w.Textarea(
+        placeholder="One sentence a line, in any languages:\nzwei Hunde im Schnee\ntr: karda iki köpek",
+        rows=9,
+        layout=w.Layout(width="100%"),
+    ).add_class("dl-sentences")
+    self.engine = w.Combobox(
+        placeholder="engine: apertium, or a model", options=["apertium"], continuous_update=False
+    ).add_class("dl-engine")
+    fill = self.task("Fill in translations", self._fill, tooltip="Captions of the selected image, or of an example")
+    ask = self.task(
+        "Search in all",
+        lambda report: s.ask_together(self.sentences.value, report),
+        tooltip="Rank the selected image, or what most find first, for every sentence and model",
+        primary=True,
+        css_class="dl-ask-all",
+    )
+    return Fold(
+        "In all languages at once",
+        section(
+            "One content in all languages",
+            self.sentences,
+            row(ask, fill, self.engine),
+            self.text("dl-together", _together_html, needs="together"),
+            self.grid("images found in all languages", _found_together, "together", clicked=s.choose, size=128),
+        ),
+    )
+
+
+@patch
+def _fill(self: Ask, report: Callable[[float, str], None]) -> None:
+    report(0.2, "looking up, or translating")
+    self.sentences.value = self.state.sentences_of(self.engine.value.strip())
+
+# %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #a5d00003
+def _together_html(s: AskState) -> str:
+    "The finding, the target image, and its rank for each sentence with each model"
+    together = s.together
+    texts = [tagged(text, code) for code, text in zip(together.ranks.language, together.ranks.sentence)]
+    names = list(map(english_name, together.ranks.language))
+    ranks = together.ranks.astype(dict.fromkeys(together.ranks.columns[2:], "Int64"))
+    table = table_html(ranks.assign(language=names, sentence=texts), raw=["sentence"])
+    alt = html.escape(s.workbench.alt(together.target))
+    image = f'<img src="{s.workbench.address(together.target)}" alt="{alt}">'
+    note = f'<div class="dl-note">Its rank among {together.n:,} images; below, what most sentences find.</div>'
+    return f"<h4>{html.escape(together.finding)}</h4>{image}{note}{table}"
+
+
+def _found_together(s: AskState) -> dict:
+    "Images by how many sentences find them"
+    if s.together is None:
+        return dict(items=[])
+    n = len(s.together.ranks)
+    items = s.workbench.picture_items(
+        [(id, share / n) for id, share in s.together.found.items()][: s.k], s.together.target
+    )
+    return dict(items=[item | dict(label=f"{s.together.found[item['id']]} of {n}") for item in items])
 
 # %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #8fa2f7d7
 @patch

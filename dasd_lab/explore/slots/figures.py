@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MAX_VIEWS', 'slot_picture', 'describe_map', 'slot_cards', 'map_figure', 'words_html', 'scores_html', 'cosines_figure',
-           'wins_figure', 'describe_wins', 'nearest_html']
+           'wins_figure', 'wins_headline', 'describe_wins', 'nearest_html']
 
 # %% ../../../nbs/09_explore/6_slots/20_figures.ipynb #3c6c5ace
 import html
@@ -75,7 +75,7 @@ def slot_cards(
     "A card per slot; the best slot is marked"
     pictures = [picture] * len(reading.names)
     if reading.heat is not None:
-        pictures = [slot_picture(picture, heat, float(reading.heat.max())) for heat in reading.heat]
+        pictures = [slot_picture(picture, heat, 1.0) for heat in reading.heat]
     cards = [
         dict(id=str(k), label=name, src=picture_address(shown), alt=f"{describe_map(reading, k)}. {alt}")
         for k, (name, shown) in enumerate(zip(reading.names, pictures))
@@ -139,7 +139,7 @@ def map_figure(
         coloraxis=dict(
             colorscale="Inferno",
             cmin=0,
-            cmax=float(reading.heat.max()),
+            cmax=1,
             colorbar=colour_bar("share of attention", tickformat=".0%"),
         ),
         margin=dict(l=8, r=8, b=12),
@@ -164,11 +164,10 @@ def words_html(
     "The description with the attention of each slot"
     if reading.read is None or len(reading.read) > MAX_VIEWS:
         return '<p class="dl-note">One token per view; it contains context from the other tokens.</p>'
-    top = max(float(reading.read.max()), 1e-9)
     lines = ""
     for k, name in enumerate(reading.names):
         shares = zip(reading.words, reading.read[k].tolist(), reading.even.tolist())
-        words = " ".join(_word_html(word, share, even, 0.75 * share / top) for word, share, even in shares)
+        words = " ".join(_word_html(word, share, even, 0.75 * share) for word, share, even in shares)
         heading = f'<b style="color:var(--dl-mark)">{name}</b> · fits best' if k == best else f"<b>{name}</b>"
         framing = f'<span class="dl-soft">{reading.framing[k]:.0%} on start and end tokens</span>'
         text = f'<bdi lang="{source}" dir="ltr">{words}</bdi>'
@@ -247,7 +246,7 @@ def wins_figure(
     return legend_below(
         dressed(
             fig,
-            title="Best slot of captions",
+            title=wins_headline(wins),
             height=190 + 34 * len(counts),
             xaxis_range=[0, 100],
             yaxis_autorange="reversed",
@@ -256,19 +255,27 @@ def wins_figure(
     )
 
 # %% ../../../nbs/09_explore/6_slots/20_figures.ipynb #6f748ec8
+def wins_headline(
+    wins: SlotWins,  # of many captions
+) -> str:
+    "How often the most frequent slot is best, in one sentence"
+    counts = wins.winners.bincount(minlength=wins.n_slots)
+    share = counts.max().item() / len(wins.captions)
+    return (
+        f"Slot {int(counts.argmax()) + 1} of {wins.n_slots} fits {share:.0%} of {len(wins.captions):,} captions best; "
+        f"{1 / wins.n_slots:.0%} if slots shared the work evenly"
+    )
+
+
 def describe_wins(
     wins: SlotWins,  # of many captions
 ) -> str:
-    "Summary of `wins_figure`"
-    n_captions = len(wins.captions)
-    largest = wins.winners.bincount(minlength=wins.n_slots).max().item() / n_captions
+    "More about `wins_figure`"
     same = "Captions of one image in two languages have the same best slot in {:.0%} of the pairs "
     same += "({:.0%} if the image had no influence)."
-    return (
-        f"{n_captions:,} captions; the most frequent slot is best for {largest:.0%} of them "
-        f"({1 / wins.n_slots:.0%} if all slots were equally frequent). "
-        f"The best slot leads the second by {wins.lead.mean():.3f} on average. "
-    ) + (same.format(*wins.agreement) if wins.agreement else "")
+    return (f"The best slot leads the second by {wins.lead.mean():.3f} on average. ") + (
+        same.format(*wins.agreement) if wins.agreement else ""
+    )
 
 # %% ../../../nbs/09_explore/6_slots/20_figures.ipynb #87f4c909
 def nearest_html(

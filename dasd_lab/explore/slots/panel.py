@@ -11,12 +11,12 @@ import html
 import ipywidgets as w
 from fastcore.basics import patch
 
-from ...corpora.languages import direction
 from dasd_lab.explore.controls import (
     button,
     captions_html,
     choose,
     columns,
+    folded,
     language_options,
     row,
     section,
@@ -24,16 +24,16 @@ from dasd_lab.explore.controls import (
 )
 from ..panel import Panel
 from . import figures as f
-from .state import SlotsState
+from .state import FIRST_IMAGES, SlotsState
 from ..theme import capitalized, picture_address, tagged
 
 # %% ../../../nbs/09_explore/6_slots/30_panel.ipynb #a69c9115
 LOOKS = (
-    "Attention of the last interaction block, mean over heads. Each field is an image region; all slots of an image "
-    "share one scale. Attention shows where a slot reads, not why a query fits."
+    "Attention of the last interaction block, mean over heads. Each field is an image region; the scale ends at 100 %, "
+    "where a slot would read one region alone. Attention shows where a slot reads, not why a query fits."
 )
 READS = (
-    "Darker words have more attention of the slot; all slots share one scale. "
+    "Darker words have more attention of the slot. "
     "Hover over a word for its share, and for its share with uniform attention over tokens."
 )
 
@@ -44,23 +44,26 @@ class Slots(Panel):
     title = "Slots"
     lead = (
         "LECCR encodes the description of an image as a few vectors, its slots; each slot attends to the image. "
-        "The score of a query combines its similarity with the whole image and with the best slot. "
-        "Type to see the best slot change; press Enter to search."
+        "The score of a query combines its similarity with the whole image and with the best slot."
     )
     css_class = "dl-slots"
     state_class = SlotsState
     address_traits = ("text",)
 
     def sections(self):
-        details = w.VBox([self._image(), self._attention(), self._cosines(), self._wins(), self._nearest()])
+        details = w.VBox([self._image(), self._attention(), self._cosines(), self._nearest()])
         return [
+            self.visible(self._wins(), lambda s: s.model, "model"),
             self.visible(self._search(), lambda s: s.model, "model"),
             self.visible(details.add_class("dl-details"), lambda s: s.reading and s.model, "reading", "model"),
         ]
 
     def start(self, *first) -> None:
-        "A query, else a random caption"
+        "A query, else a random caption; and what many captions show, if there are some"
         s = self.state
+        has_slots = s.model and s.source.method.config.descriptions != "tokens"
+        if has_slots and s.wins is None and s.mixed_captions(1):
+            self["dl-count-wins"].run()
         if first:
             s.ask(*first)
         elif s.model and not s.chosen:
@@ -82,7 +85,6 @@ def _search(self: Slots):
     )
     return section(
         "",
-        row(self.model_choice()),
         self.query,
         row(self.draw_button()),
         self.grid("search results", _hits, "hits", "chosen", "matches", clicked=s.choose, size=88, css_class="dl-hits"),
@@ -94,7 +96,7 @@ def _hits(s: SlotsState) -> dict:
     return dict(
         items=s.workbench.picture_items(s.hits),
         selected=s.chosen,
-        rtl=s.matches is not None and direction(s.matches.query.language) == "rtl",
+        rtl=s.matches is not None and s.matches.query.direction == "rtl",
     )
 
 # %% ../../../nbs/09_explore/6_slots/30_panel.ipynb #fd6996d7
@@ -187,7 +189,7 @@ def _map_text(self: Slots, s: SlotsState) -> str:
 
 @patch
 def _cosines(self: Slots):
-    return section(
+    return folded(
         "Similarity between slots",
         self.plot("dl-cosines", _cosines_figure, needs="reading"),
         note=(
@@ -205,10 +207,11 @@ def _cosines_figure(s: SlotsState):
 # %% ../../../nbs/09_explore/6_slots/30_panel.ipynb #e4e7eaef
 @patch
 def _wins(self: Slots):
-    n = choose("Images", [200, 100, 500, 1000])
+    n = choose("Images", [FIRST_IMAGES, 200, 500, 1000])
     return section(
-        "Best slots of many captions",
+        "",
         row(
+            self.model_choice(),
             n,
             self.task(
                 "Count best slots",
@@ -217,8 +220,8 @@ def _wins(self: Slots):
                 css_class="dl-count-wins",
             ),
         ),
-        self.text("dl-wins-text", lambda s: status_html(f.describe_wins(s.wins)), needs="wins"),
         self.plot("dl-wins", lambda s: f.wins_figure(s.wins), needs="wins"),
+        self.text("dl-wins-text", lambda s: status_html(f.describe_wins(s.wins)), needs="wins"),
         note="For captions of many images in all languages: the slot of the caption's image that fits best.",
     )
 
@@ -233,7 +236,7 @@ def _nearest(self: Slots):
     )
     for widget in (language, order):
         self.on_user(widget, lambda _: s.nearest is not None and find.run())
-    return section(
+    return folded(
         "Words nearest to each slot",
         row(language, order.add_class("dl-by"), find),
         self.text("dl-nearest", lambda s: f.nearest_html(s.nearest, s.reading), "reading", needs="nearest"),

@@ -4,14 +4,14 @@
 
 # %% auto #0
 __all__ = ['GREY', 'SVG_MOST', 'MEASURES', 'kind_marks', 'kind_name', 'hover_text', 'points_trace', 'ring_trace', 'map_figure',
-           'changes', 'chip', 'legend_html', 'maps_figure', 'same_group_html', 'agreement_figure', 'image_html',
+           'changes', 'chip', 'legend_html', 'maps_figure', 'finding', 'comma_html', 'agreement_figure', 'image_html',
            'clusters_html']
 
 # %% ../../../nbs/09_explore/3_styles/20_figures.ipynb #02d7fe42
 import html
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import cycle
 
 import numpy as np
@@ -21,8 +21,11 @@ from plotly.subplots import make_subplots
 
 from ...base.contracts import Caption, expect
 from ...corpora.languages import english_name
+from ...evaluation.expression_groups import COMMAS
+from ...evaluation.maps import label_agreement
 from dasd_lab.explore.styles.state import (
     ABSENT,
+    GROUP,
     NAMES,
     NO_GROUP,
     OTHER,
@@ -154,7 +157,7 @@ def _map_axis(reducer: str, i: int) -> dict:
 def map_figure(
     state: StylesState,  # with an analysis
     feature: str,  # a key of its maps
-    height: int = 400,  # pixels
+    height: int = 480,  # pixels
 ) -> go.Figure:
     "One map, for lasso selection; its legend is `legend_html`"
     analysis = state.analysis
@@ -273,18 +276,38 @@ def maps_figure(
 MEASURES = dict(nmi="normalised mutual information (NMI)", ari="adjusted Rand index (ARI)")
 
 
-def same_group_html(
+def _shares(values: Iterable[float]) -> str:
+    return " and ".join(f"{100 * value:.0f} %" for value in values)
+
+
+def finding(
     state: StylesState,  # with an analysis
-) -> str:  # empty without groups
-    "Share of the sentences whose nearest neighbour is of their own group"
-    found = state.analysis.same_group
-    if not found:
+) -> str:  # empty without labels
+    "How often the nearest caption by each feature has the same group, topic or style, in one sentence"
+    alike = state.analysis.alike
+    if not alike:
         return ""
-    shares = [f"{100 * x.nearest:.0f} % by {NAMES[name]}" for name, x in found.items()]
-    chance = next(iter(found.values())).chance
+    first, *others = state.analysis.maps
+    same = " and ".join(f"the same {label} in {100 * found[first].nearest:.0f} %" for label, found in alike.items())
+    more = [f"by {NAMES[name]} in {_shares(found[name].nearest for found in alike.values())}" for name in others]
+    chance = _shares(found[first].chance for found in alike.values())
+    return "; ".join([f"The nearest caption by {NAMES[first]} has {same}", *more, f"by chance in {chance}"])
+
+
+def comma_html(
+    state: StylesState,  # with an analysis
+) -> str:  # empty without groups, or if all or no captions have a comma
+    "What a comma alone tells about the groups, beside the clusters"
+    analysis = state.analysis
+    has_comma = [any(mark in c.text for mark in COMMAS) for c in analysis.captions]
+    if GROUP not in analysis.alike or len(set(has_comma)) == 1:
+        return ""
+    table = analysis.agreement[analysis.agreement.label == GROUP]
+    clusters = ", ".join(f"{row.nmi:.2f} for clusters of {NAMES[row.feature]}" for row in table.itertuples())
+    comma = label_agreement(has_comma, analysis.facts[GROUP]).nmi
     return (
-        '<div class="dl-soft">Sentences whose nearest neighbour is of their own group: '
-        f"{', '.join(shares)}; by chance {100 * chance:.0f} %.</div>"
+        f'<div class="dl-soft">Agreement with the groups (NMI, 1 is identical): {clusters}; '
+        f"{comma:.2f} for whether there is a comma, and nothing else.</div>"
     )
 
 # %% ../../../nbs/09_explore/3_styles/20_figures.ipynb #74b6386e

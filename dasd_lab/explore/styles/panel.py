@@ -16,13 +16,13 @@ import ipywidgets as w
 from fastcore.basics import patch
 from traitlets import Int, List, Unicode
 
-from ...evaluation.expression_groups import expression_group_languages
 from dasd_lab.explore.controls import (
     Fold,
     Plot,
     Toggles,
     button,
     choose,
+    folded,
     language_options,
     number,
     on_change,
@@ -33,7 +33,7 @@ from dasd_lab.explore.controls import (
 from ..panel import Panel, offer
 from ..sentences import MOST_LINES, example_text
 from . import figures as f
-from .state import MOST, NAMES, StylesState, neighbourhood
+from .state import MOST, NAMES, OWN, StylesState, neighbourhood
 from ..theme import language_name, tagged, web_file
 
 # %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #58ae98b4
@@ -80,7 +80,7 @@ def _near_html(
             f'<li>{tagged(c.text, c.language)} <bdi class="dl-soft">{html.escape(c.style.replace("_", " "))}</bdi></li>'
             for c in captions
         ]
-        parts += f'<div class="dl-soft">Nearest by {NAMES[feature]}</div><ol>{"".join(lines)}</ol>'
+        parts += f'<div><div class="dl-soft">Nearest by {NAMES[feature]}</div><ol>{"".join(lines)}</ol></div>'
     return f'<div class="dl-near">{parts}</div>'
 
 # %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #cb1b4528
@@ -97,7 +97,7 @@ def card_html(
     caption, facts = state.analysis.captions[index], state.analysis.facts.iloc[index]
     shown = [
         language_name(caption.language),
-        *[str(facts[name]).replace("_", " ") for name in ("group", "style", "place") if name in facts],
+        *[str(facts[name]).replace("_", " ") for name in ("group", "topic", "style", "place") if name in facts],
         f"{len(caption.text)} characters",
         ORIGINS.get(caption.origin, ""),
     ]
@@ -132,8 +132,7 @@ class Styles(Panel):
     title = "Styles"
     lead = (
         "Each point is a caption: on one map by its semantic-agnostic feature (how it is said), "
-        "on the other by its semantic-related feature (what it says). "
-        "Select points with the lasso, or a group, to list them."
+        "on the other by its semantic-related feature (what it says). Select points with the lasso to list them."
     )
     css_class = "dl-styles"
     state_class = StylesState
@@ -147,11 +146,15 @@ class Styles(Panel):
             primary=True,
             css_class="dl-draw",
         )
-        parts = self._settings, self._sentences, self._maps, self._selection, self._clusters, self._agreement
+        parts = self._maps, self._selection, self._sentences, self._settings, self._clusters, self._agreement
         return [part() for part in parts]
 
     def start(self, *first) -> None:
-        if self.state.analysis is None:
+        "Sentences whose groups and topics are known, if the model reads some"
+        s = self.state
+        if s.analysis is None and not s.sentences and s.expressions:
+            s.use_expressions(s.expressions[0])
+        if s.analysis is None:
             self.work.run()
 
 # %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #eb3b4d7b
@@ -172,12 +175,17 @@ def _settings(self: Styles):
     for widget in (n, languages):
         self.visible(widget, lambda s: not s.sentences, "sentences")
     choices = row(
-        self._setting(choose("Model", (), "dl-model"), "model", lambda s: s.available, "available"),
         n,
         self._setting(choose("Map", reducers, "dl-reducer"), "reducer"),
         self._setting(number("Seed", 0, 2**31 - 1, "dl-seed"), "seed"),
         self._setting(within, "within"),
     )
+    return folded("Settings of the maps", choices, languages, css_class="dl-settings")
+
+
+@patch
+def _colours(self: Styles) -> list[w.Widget]:
+    "What the points are coloured by"
     colour = self.dropdown("Colour by", "colour", lambda s: s.colours, "analysis", css_class="dl-colour")
     objects = self.dropdown(
         "Object",
@@ -187,7 +195,7 @@ def _settings(self: Styles):
         css_class="dl-object",
     )
     self.visible(objects, lambda s: s.colour == "object", "colour")
-    return section("", choices, languages, row(self.work, colour, objects))
+    return [colour, objects]
 
 # %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #cbe5ded6
 @patch
@@ -201,6 +209,8 @@ def change_setting(
     setattr(s, trait, value)
     if trait == "model":
         s.languages = tuple(language for language in s.languages if language in s.readable) or s.readable[:1]
+        if s.shown not in ("", OWN, *s.readable):
+            s.use_images()
     only_clusters = trait in ("clustering", "n_clusters", "min_size") and s.on == "features"
     if s.n_shown <= REDRAW_LIMIT or only_clusters:
         self.work.run()
@@ -218,8 +228,6 @@ def _sentences(self: Styles) -> w.VBox:
     count = prose("", "dl-given-count")
     on_change(self.given, lambda: setattr(count, "value", _count_lines(self.given.value)))
     use = button("Use these sentences", self.use_sentences, "Show them on the maps", True, "dl-use")
-    back = button("Back to captions of images", self.use_images, css_class="dl-back")
-    self.visible(back, lambda s: s.sentences, "sentences")
     examples = row()
     self.part(lambda: setattr(examples, "children", self._examples()), "model")
     fold = Fold(
@@ -228,7 +236,7 @@ def _sentences(self: Styles) -> w.VBox:
             [
                 prose(f'<div class="dl-note">{SENTENCES_NOTE}</div>'),
                 self.given,
-                row(use, self.given_language, count, examples, back),
+                row(use, self.given_language, count, examples),
             ]
         ),
         css_class="dl-block",
@@ -243,8 +251,8 @@ def _count_lines(text: str) -> str:
 
 @patch
 def _examples(self: Styles) -> list[w.Button]:
-    codes = [code for code in expression_group_languages() if code in self.state.readable]
     fill = self.fill_example
+    codes = self.state.expressions
     return [button(f"Example: {language_name(c)}", partial(fill, c), css_class=f"dl-example-{c}") for c in codes]
 
 # %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #767007af
@@ -269,13 +277,23 @@ def use_sentences(
 
 # %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #9b285b99
 @patch
-def use_images(
+def choose_shown(
     self: Styles,
+    shown: str,  # a value of `_shown_options`
     wait: bool = False,  # until they are drawn
 ) -> None:
-    "Return to captions of images"
-    self.state.use_images()
+    "Show sentences that come with dasd_lab, or captions of images"
+    if shown:
+        self.state.use_expressions(shown)
+    else:
+        self.state.use_images()
     self.work.run(wait)
+
+
+def _shown_options(s: StylesState) -> list[tuple[str, str]]:
+    known = [(f"four kinds of expression, {language_name(code)}", code) for code in s.expressions]
+    own = [("sentences of your own", OWN)] if s.shown == OWN else []
+    return [*known, *own, ("captions of images", "")]
 
 # %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #b5170e45
 @patch
@@ -283,12 +301,21 @@ def _maps(self: Styles):
     self.maps: dict[str, Plot] = {}  # feature → map
     self.drawn_maps: dict = {}  # feature → what its map shows
     self.pointed = ""  # the map under the mouse, which needs no ring
+    shown = choose("Show", (), "dl-shown")
+    choices = row(
+        self.control(shown, "shown", _shown_options, "model", act=self.choose_shown),
+        self._setting(choose("Model", (), "dl-model"), "model", lambda s: s.available, "available"),
+        *self._colours(),
+        self.work,
+    )
+    found = self.text("dl-finding", _finding_html, needs="analysis", static=True)
     legend = self.text("dl-legend-host", _legend_html, "colour", "object", needs="analysis")
     self.about = self.text("dl-about", lambda s: card_html(s, s.focus), "analysis", "focus")
     self.map_row = row(css_class="dl-maps")
     self.part(self._show_maps, "analysis")
     self.part(self._repaint, "analysis", "colour", "object", "selection", "focus")
-    return section("", legend, self.map_row, self.text("dl-kept", _quality_html, needs="analysis"), css_class="dl-view")
+    kept = self.text("dl-kept", _quality_html, needs="analysis")
+    return section("", choices, found, legend, self.map_row, kept, css_class="dl-view")
 
 # %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #650fc418
 @patch
@@ -326,6 +353,12 @@ def point_at(
     self.state.focus = index
 
 # %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #fcfcd37c
+def _finding_html(s: StylesState) -> str:
+    "What was found, and what a comma alone tells"
+    found = f.finding(s)
+    return f'<h3 role="status">{found}</h3>{f.comma_html(s)}' if found else ""
+
+
 def _legend_html(s: StylesState) -> str:
     "The legend; one for each map if they differ"
     legends = {name: f.legend_html(s.colouring(name)) for name in s.analysis.maps}
@@ -337,7 +370,7 @@ def _legend_html(s: StylesState) -> str:
 def _quality_html(s: StylesState) -> str:
     "Size, time, and the share of neighbours that the maps preserve"
     analysis = s.analysis
-    kind = "sentences of your own" if analysis.settings.sentences else "captions"
+    kind = "sentences" if analysis.settings.sentences else "captions"
     k = neighbourhood(len(analysis.captions))
     kept = [
         f"The map of the {NAMES[feature]} preserves {100 * share:.0f} % of the {k} nearest neighbours "
@@ -414,7 +447,7 @@ def _clusters(self: Styles):
         self.dropdown("Show", "feature", _features, "analysis", css_class="dl-of"),
     )
     self.part(self._show_kinds, "analysis", "feature", "colour", "object", "selection")
-    return section(
+    return folded(
         "Clusters",
         choices,
         self.text("dl-table", lambda s: f.clusters_html(s, s.feature), "feature", needs="analysis"),
@@ -431,13 +464,12 @@ def _features(s: StylesState) -> list[tuple[str, str]]:
 @patch
 def _agreement(self: Styles):
     measures = [(name, key) for key, name in f.MEASURES.items()]
-    return section(
-        "Agreement",
+    return folded(
+        "Agreement of clusters with known labels",
         row(self.control(choose("Measure", measures, "dl-measure"), "measure")),
         self.plot(
             "dl-bars", lambda s: f.agreement_figure(s.analysis.agreement, s.measure), "measure", needs="analysis"
         ),
-        self.text("dl-same-group", f.same_group_html, needs="analysis"),
         css_class="dl-agreement",
         note="Agreement of clusters with known labels; the red line is the level of shuffled labels.",
     )

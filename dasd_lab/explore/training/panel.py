@@ -16,6 +16,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from fastcore.basics import patch
 
+from ...base.contracts import expect
 from ...corpora.languages import direction
 from ...corpora.own.parallel import FAULTS, language_names
 from ..controls import QueryBox, button, number, row, section
@@ -140,6 +141,8 @@ def _read(self: Train, report: Callable[[float, str], None]) -> None:
     "Read the uploaded file, or the pasted captions"
     report(0.3, "checking each line …")
     upload = self.upload.value[0] if self.upload.value else None
+    step = "Paste some, upload a file, or take the example; captions that were read before stay."
+    expect(upload or self.pasted.value.strip(), "an empty box", "captions", step)
     self.state.read(
         bytes(upload["content"]) if upload else self.pasted.value, self.language.value, upload["name"] if upload else ""
     )

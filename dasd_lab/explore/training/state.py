@@ -17,7 +17,6 @@ from fastcore.basics import patch
 from torch import Tensor
 from traitlets import Any, Bool, Dict, Int, List, Tuple, Unicode
 
-from ...backbone.packaged import PACKAGED
 from ...backbone.towers import Backbone, save_backbone
 from ...base.contracts import Caption, LabError, RetrievalMethod, expect
 from ...base.foundation import data_root, home_path
@@ -58,14 +57,8 @@ SILENT_S = 20  # seconds without progress after which `words` says so
 
 
 def training_presets() -> list[str]:
-    "Presets that train a method on parallel captions; 'dasd.new_language' comes first"
-    presets = {name: load_preset(name) for name in list_presets()}
-    names = [
-        name
-        for name, preset in presets.items()
-        if "method" in preset and (preset.get("token_vectors") or {}).get("weights") in (None, *PACKAGED)
-    ]
-    return sorted(names, key=lambda name: (name != "dasd.new_language", name))
+    "Presets that add one language to a model that has been trained; 'dasd.new_language' comes first"
+    return sorted(name for name in list_presets() if "new_language" in name)
 
 # %% ../../../nbs/09_explore/4_training/10_state.ipynb #0b86283d
 def corpus_argument(

@@ -12,11 +12,11 @@ from functools import partial
 import ipywidgets as w
 from fastcore.basics import patch
 
-from ...corpora.languages import direction
 from dasd_lab.explore.controls import (
     PictureGrid,
     button,
     columns,
+    folded,
     language_options,
     prose,
     row,
@@ -44,7 +44,8 @@ class Words(Panel):
 
     def sections(self):
         missing = html.escape(f"{self.state.missing} Queries are ranked with the other models, below.")
-        vocabulary = w.VBox([self._word(), self._entry(), self._frequencies(), self._check()])
+        vocabulary = w.VBox([self._word(), self._entry()])
+        details = w.VBox([self._frequencies(), self._check()])
         return [
             self.visible(
                 prose(f'<div class="dl-message" role="status">{missing}</div>', "dl-missing"),
@@ -53,6 +54,7 @@ class Words(Panel):
             ),
             self.visible(vocabulary.add_class("dl-vocabulary"), lambda s: s.model, "model"),
             self._rankings(),
+            self.visible(details, lambda s: s.model, "model"),
         ]
 
     def start(self, word: str = "", query: str = "") -> None:
@@ -68,13 +70,16 @@ class Words(Panel):
 # %% ../../../nbs/09_explore/7_words/30_panel.ipynb #2a2c37ec
 @patch
 def _example_word(self: Words) -> str:
-    "The first example that the vocabulary contains, or its last word"
-    words = self.state.words.vocabulary
+    "The example whose nearest words in most other languages have its meaning, or the last word of the vocabulary"
+    words = self.state.words
+    vocabulary = words.vocabulary
+    alike = {}
     for text, language in self.state.workbench.words:
-        known = words.numbers.get(language, {})
-        if known and all(piece in known for piece in words.words_of(text, language)):
-            return text
-    return self.state.words.table.word.iloc[-1]
+        pieces = vocabulary.words_of(text, language) if language in words.languages else []
+        id = vocabulary.numbers[language].get(pieces[0]) if len(pieces) == 1 else None
+        if id is not None:
+            alike[text] = f.same_meaning(words.nearest(id, 1), words, id)[1]
+    return max(alike, key=alike.__getitem__, default=words.table.word.iloc[-1])
 
 # %% ../../../nbs/09_explore/7_words/30_panel.ipynb #f275c098
 def _word_languages(s: WordsState) -> list[str]:
@@ -115,17 +120,20 @@ def _show_pieces(self: Words) -> None:
 @patch
 def _entry(self: Words):
     on = "word_id", "reading", "model"
+    near = self.plot(
+        "dl-near",
+        lambda s: f.neighbours_figure(s.neighbours(), s.words, s.word_id) if s.word_id > 0 else None,
+        *on,
+    )
+    entry = prose("<h3>Words that share the entry</h3>")
     return section(
-        "Words that share the entry",
-        self.text("dl-entry-text", _entry_text, *on, static=True),
+        "",
         columns(
-            [self.text("dl-entry-words", _entry_html, *on, static=True)],
+            [near],
             [
-                self.plot(
-                    "dl-near",
-                    lambda s: f.neighbours_figure(s.neighbours(), s.words, s.word_id) if s.word_id > 0 else None,
-                    *on,
-                )
+                entry,
+                self.text("dl-entry-text", _entry_text, *on, static=True),
+                self.text("dl-entry-words", _entry_html, *on, static=True),
             ],
             css_class="dl-results",
         ),
@@ -156,7 +164,7 @@ def _frequencies(self: Words):
         "model",
         css_class="dl-curve-language",
     )
-    return section(
+    return folded(
         "The vocabulary",
         columns(
             [
@@ -190,7 +198,7 @@ def _check(self: Words):
         )
         for css_class, what in (("dl-check", "shared"), ("dl-check-cosines", "cosine"))
     )
-    return section(
+    return folded(
         "Do words with the same meaning share an entry?",
         row(
             self.task(
@@ -283,7 +291,7 @@ def _show_ranking(self: Words, variant: str) -> None:
     heading, grid = self.ways[variant].children
     grid.items = f.ranking_items(s.rankings, variant, s.workbench, s.target)
     grid.selected = s.followed
-    grid.rtl = direction(s.rankings.query.language) == "rtl"
+    grid.rtl = s.rankings.query.direction == "rtl"
     rank = f"rank {s.rankings.rank(variant, s.followed):,} of {len(s.rankings.ids):,}"
     note = f'<span class="dl-soft">the {f.target_name(s.followed == s.target)}: {rank}</span>'
     heading.value = f"<b>{html.escape(f.variant_name(variant))}</b> {note}"

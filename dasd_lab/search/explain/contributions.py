@@ -261,4 +261,4 @@ def explain_words(
     query = read_query(text, gallery.method, language)
     with evaluating(gallery.method):
         visuals = gallery.picture_visuals(picture)
-        return ALGORITHMS[algorithm](gallery.method, query.encoded, query.language, visuals)
+        return ALGORITHMS[algorithm](gallery.method.reader(query.language), query.encoded, query.language, visuals)

@@ -15,7 +15,7 @@ from PIL import Image, ImageOps
 
 from ...base.foundation import expect
 from ...base.storage import whole_file
-from ...corpora.languages import direction, english_name, native_name
+from ...corpora.languages import native_name
 from ...corpora.visuals import read_picture
 from .hits import Hit, Hits, shortened
 from .in_memory import Gallery
@@ -41,9 +41,8 @@ class SheetRow:
 
     @property
     def understood(self) -> str:
-        "The language, with the confidence if it was recognised"
-        query = self.hits.query
-        return english_name(query.language) + (f", recognised ({query.confidence:.0%})" if query.recognised else "")
+        "The language, how it is known, and what reads it"
+        return self.hits.query.note
 
 # %% ../../../nbs/08_search/1_gallery/30_contact_sheet.ipynb #8c790b7e
 def sheet_row(
@@ -138,7 +137,7 @@ def _section(row: SheetRow) -> str:
     elif row.target:
         rank = f' · <b class="miss">target image at rank {row.target.rank}</b>'
     return (
-        f'<section dir="{direction(query.language)}"><header>'
+        f'<section dir="{query.direction}"><header>'
         f'<h2 lang="{language}" dir="auto">{html.escape(shortened(query.text))}</h2>'
         f'<p class="how" dir="ltr"><span lang="{language}">{html.escape(native_name(query.language))}</span> · '
         f"{html.escape(row.understood)}{rank}</p></header>"

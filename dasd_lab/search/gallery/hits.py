@@ -7,7 +7,7 @@ __all__ = ['SAMPLE', 'Hit', 'Hits', 'hits_of', 'shortened', 'unlike_images', 'do
 
 # %% ../../../nbs/08_search/1_gallery/17_hits.ipynb #0e37a581
 import html
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,6 @@ from PIL import WebPImagePlugin  # noqa: F401  without it, the first thumbnail i
 
 from ...base.methods import Array, Method, computing_only
 from ...corpora.descriptions import Captioner, describe_batch
-from ...corpora.languages import direction
 from ...corpora.visuals import read_picture
 from ..doubt import Doubt, calibration_of
 from .inputs import data_address
@@ -67,7 +66,7 @@ class Hits(Sequence):
         heading = _heading(self.query) if self.query else ""
         signs = "".join(f'<div dir="ltr" role="note">{html.escape(said)}</div>' for said in self.doubt.sentences)
         cards = "".join(_card(hit, self.thumbnails) for hit in self.hits)
-        side = direction(self.query.language) if self.query else "ltr"
+        side = self.query.direction if self.query else "ltr"
         return (
             f'<div dir="{side}" style="font-family:system-ui,sans-serif;max-width:860px">{heading}{signs}'
             f'<div style="display:flex;flex-wrap:wrap;gap:10px">{cards}</div></div>'
@@ -96,14 +95,12 @@ def shortened(
 def _heading(query: Query) -> str:
     "The query with its language"
     language = html.escape(query.language)
-    recognised = f"recognised, {query.confidence:.0%}" if query.confidence else "assumed"
-    origin = recognised if query.recognised else "given"
     return (
         '<div style="margin:0 2px 8px">'
         f'<bdi dir="auto" lang="{language}" style="font-size:1.15em;font-weight:600">'
         f"{html.escape(shortened(query.text))}</bdi> "
         '<bdi dir="ltr" style="opacity:.65;font-size:.85em;white-space:nowrap;margin:0 .6em">'
-        f"{language}, {origin}</bdi></div>"
+        f"{html.escape(query.note)}</bdi></div>"
     )
 
 # %% ../../../nbs/08_search/1_gallery/17_hits.ipynb #929d6ebd
@@ -145,18 +142,22 @@ def doubt_about(
     query: Query,  # as it was read
     vector: Array,  # [1, E] embedding of the query
     best: float | None,  # score of the best image; None: not comparable
+    highest: Callable[[Array], float],  # the best score of another query [1, E]
 ) -> Doubt:
     "Signs of doubt about an answer; none without a calibration"
-    calibration = calibration_of(gallery.method)
-    if calibration is None:
+    method = gallery.method.reader(query.language)
+    calibration = calibration_of(method)
+    if calibration is None or query.unread:  # of what nobody reads, `Query.note` says more
         return Doubt()
     if gallery.are_unlike is None:
         gallery.are_unlike = unlike_images(gallery)
-    text = gallery.method.spelling(query.text, query.language)
-    signs = calibration.signs(text, query.language, vector if gallery.method.by_cosine else None, best)
-    concepts = gallery.method.concepts
+    text = method.spelling(query.text, query.language)
+    signs = calibration.signs(text, query.language, vector if method.by_cosine else None, best)
+    concepts = method.concepts
     if concepts and concepts.weight(text, query.language) > 1:  # more than what the model was taught
         signs = tuple("concepts" if sign == "query" else sign for sign in signs)
+        if best is not None and concepts.support(vector, highest) < concepts.config.fewest_support:
+            signs = "nothing", *signs
     return Doubt(signs + ("images",) * gallery.are_unlike, tuple(calibration.unknown(text, query.language)))
 
 # %% ../../../nbs/08_search/1_gallery/17_hits.ipynb #ae3a709d

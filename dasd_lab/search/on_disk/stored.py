@@ -7,6 +7,7 @@ __all__ = ['TOKEN_VARIABLE', 'DEEPEST', 'BUILT_IN', 'Score', 'record_of', 'check
            'new_engine', 'embedding_name', 'StoredGallery']
 
 # %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #6df603de
+import heapq
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -448,7 +449,8 @@ def search(
     found = self.best(vector, k, skip, where, score)
     hits = hits_of(found, found.values(), self.thumbnails, query, skip)
     best = hits[0].score if hits and not skip and picture is None else None
-    return replace(hits, doubt=doubt_about(self, query, vector, best))
+    highest = lambda asked: next(iter(self.best(asked, 1, where=where).values()), 1.0)  # noqa: E731
+    return replace(hits, doubt=doubt_about(self, query, vector, best, highest))
 
 # %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #9cc82189
 @patch
@@ -640,6 +642,20 @@ def rename(
     self.delete(ids)
 
 # %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #601bd71d
+@patch
+def newest(
+    self: StoredGallery,
+    k: int = 12,  # number of images
+    skip: int = 0,  # images to leave out at the top
+    where: Mapping | None = None,  # filter, see `filters.read_filter`
+) -> list[str]:
+    "Ids of the images that were added last, the last one first; reads the dates of all images"
+    column = self._column("added")
+    parts = self.engine.walk([column], read_filter(where, self.columns))
+    dated = ((added or 0, id) for part in parts for added, id in zip(part["added"], part["id"]))
+    return [id for _, id in heapq.nlargest(skip + k, dated)][skip:]
+
+# %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #d11bf570
 @patch
 def count(
     self: StoredGallery,
