@@ -177,7 +177,7 @@ def printed_differences(
     shown = found[["better", "worse", "column", "seeds"]].astype(str)
     shown["difference"] = found["difference"].map("{:+.1f}".format)
     shown["95 %"] = [f"{line.low:+.1f} to {line.high:+.1f}" if line.seeds > 1 else "–" for line in found.itertuples()]
-    shown["p"] = [f"{p:.3f}" if p == p else "–" for p in found["p_holm"]]
+    shown["p"] = [f"{p:.4f}" if p == p else "–" for p in found["p_holm"]]
     return shown.assign(verdict=found["verdict"])
 
 

@@ -29,6 +29,7 @@ EXPLORERS = dict(
     Styles="styles",
     Slots="slots",
     Words="words",
+    Images="images",
     Train="training",
     Compare="comparison",
 )

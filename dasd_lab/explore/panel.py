@@ -64,6 +64,7 @@ class Panel(w.VBox):
         self.static: list[w.Widget] = []  # texts and grids of `snapshot`
         self._parts: list[Callable[[], None]] = []  # each draws a part if its traits have changed
         self._drawing = threading.local()  # `on` while parts are drawn in a thread
+        self._lock = threading.RLock()  # or what one thread has begun to draw would be missing in another
         lead = f'<div class="dl-note">{self.lead}</div>' if self.lead else ""
         worlds = self.workbench.world is not None and len(open_worlds()) > 1
         switch = [WorldSwitch(self.workbench, self.show_workbench, self.fail)] if worlds else []
@@ -137,8 +138,9 @@ def refresh(self: Panel) -> None:
     before = getattr(self._drawing, "on", False)
     self._drawing.on = True
     try:
-        for draw in self._parts:
-            draw()
+        with self._lock:
+            for draw in self._parts:
+                draw()
     finally:
         self._drawing.on = before
 

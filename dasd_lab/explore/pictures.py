@@ -144,11 +144,10 @@ def _folders_file() -> Path:
 
 
 def recent_folders() -> list[Path]:
-    "Folders of photographs that were opened, the last one first, as far as they are there"
+    "Folders of photographs that were opened, the last one first, as far as they are there and not empty"
     file = _folders_file()
-    return (
-        [Path(line) for line in file.read_text("utf-8").splitlines() if Path(line).is_dir()] if file.is_file() else []
-    )
+    kept = [Path(line) for line in file.read_text("utf-8").splitlines()] if file.is_file() else []
+    return [folder for folder in kept if folder.is_dir() and any(folder.iterdir())]
 
 
 def remember_folder(

@@ -411,7 +411,15 @@ def test_messages_of_errors(at, visit):
     assert p.locator("#message").inner_text() == ""
     p.locator("#q").fill("")
     p.locator("#q").press("Enter")
-    p.locator("#message", has_text="Schreiben Sie").wait_for()
+    p.locator("#status", has_text="Beschreiben Sie").wait_for()  # without a query, the newest images
+    assert len(shown(p)) == 24 and p.locator("#hits .below bdi").count() == 0
+    p.locator("#hits .hit").first.click()
+    first, second = shown(p)[:2]
+    p.keyboard.press("ArrowRight")
+    p.locator("#name", has_text=second).wait_for()
+    p.keyboard.press("ArrowLeft")
+    p.locator("#name", has_text=first).wait_for()
+    p.locator("#close").click()
     p.locator("#picture").set_input_files(dict(name="x.png", mimeType="image/png", buffer=b"<script>alert(1)</script>"))
     p.locator("#message", has_text="not an image").wait_for()
     p.locator("#picture").set_input_files(dict(name="x.heic", mimeType="image/heic", buffer=b"no picture"))

@@ -295,10 +295,11 @@ def _regions_html(s: AskState) -> str:
 # %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #71c756d4
 def _nearest_html(s: AskState) -> str:
     near = s.nearest_captions
+    of = s.workbench.captioned.title or "the split"
     texts = [tagged(text, language) for text, language in zip(near.caption, near.language)]
     marks = ["✓ of this image" if correct else "" for correct in near.correct]
     shown = near.assign(caption=texts, correct=marks).rename(columns=dict(correct=""))
-    note = '<div class="dl-note">Nearest caption in each language, among all captions of the split:</div>'
+    note = f'<div class="dl-note">Nearest caption in each language, among the captions of {html.escape(of)}:</div>'
     return note + table_html(shown, raw=["caption"])
 
 
@@ -338,6 +339,7 @@ def _together(self: Ask) -> Fold:
             row(ask, fill, self.engine),
             self.text("dl-together", _together_html, needs="together"),
             self.grid("images found in all languages", _found_together, "together", clicked=s.choose, size=128),
+            css_class="dl-everywhere",
         ),
     )
 

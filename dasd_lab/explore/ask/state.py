@@ -282,16 +282,19 @@ def nearest(
         best = scores.topk(min(k, len(captions)))
         for c, score in zip([captions[i] for i in best.indices], best.values.tolist()):
             rows.append(dict(language=language, caption=c.text, score=score, correct=c.visual_id == id))
-    expect(rows, "images without captions", "captions", "Give a corpus, or add captions to the gallery.")
+    step = "Open photographs that have some: the world Photographs, or your own after `dasd-lab corpus import FOLDER`."
+    expect(rows, "images without captions", "captions to choose from", step)
     self.nearest_captions = pd.DataFrame(rows)
     return self.nearest_captions
 
 # %% ../../../nbs/09_explore/1_ask/10_state.ipynb #0b002367
 @patch
 def _captions_in(self: AskState, language: str) -> tuple[list[Caption], torch.Tensor | None]:
-    "Captions in a language with their features; of the first split only, to keep the first call short"
+    """Captions in a language with their features; of the first split only, to keep the first call short
+
+    For images without captions, those of photographs that have some."""
     if language not in self._captions:
-        wb = self.workbench
+        wb = self.workbench.captioned
         ids = wb.among(split=wb.splits[0]) if wb.splits else wb.ids
         captions = [c for id in ids for c in wb.captions(id, language, "human")]
         self._captions[language] = captions, caption_features(wb.main.method, captions) if captions else None

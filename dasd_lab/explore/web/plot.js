@@ -6,6 +6,24 @@ const RELEASE_MS = 500;  // plotly reports a selection this long after the mouse
 const firstTracePoints = event =>
   (event?.points || []).filter(p => p.curveNumber === 0).map(p => p.pointIndex);
 
+const LETTER = 7.6;  // mean width in pixels
+const LINE = 19;  // height in pixels
+
+// A title that does not fit is broken between words, and the figure grows by its further lines
+function withTitle(layout, width) {
+  const text = layout.title?.text;
+  if (!text || text.includes('<')) return layout;
+  const lines = [''];
+  for (const word of text.split(' ')) {
+    const longer = `${lines.at(-1)} ${word}`.trim();
+    if (longer.length * LETTER <= width - 48 || !lines.at(-1)) lines[lines.length - 1] = longer;
+    else lines.push(word);
+  }
+  const more = LINE * (lines.length - 1);
+  const margin = {...layout.margin, t: (layout.margin?.t ?? 60) + more};
+  return {...layout, title: {...layout.title, text: lines.join('<br>')}, margin, height: layout.height + more};
+}
+
 function render({model, el}) {
   let plotly;
   let width = 0;
@@ -58,7 +76,10 @@ function render({model, el}) {
     const data = spec.data.map(trace => ({...trace}));
     for (const [i, properties] of JSON.parse(model.get('changes'))) Object.assign(data[i], properties);
     revision += 1;  // the selection comes from the kernel
-    const layout = {...spec.layout, width: undefined, autosize: true, selectionrevision: revision};
+    const layout = {
+      modebar: {orientation: 'v'},  // beside the title
+      ...withTitle(spec.layout, width), width: undefined, autosize: true, selectionrevision: revision,
+    };
     plotly.react(el, data, layout, config);
     if (model.get('listens') && !listening) listen();
   };
