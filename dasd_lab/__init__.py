@@ -13,7 +13,7 @@ from importlib import import_module
 
 __version__ = "0.30.0"
 DOOR = dict(
-    load="runs.loading:load_run",
+    load="runs.backends:load",
     Gallery="search.gallery.in_memory:Gallery",
     train="training.recipes:train",
     evaluate="evaluation.retrieval:evaluate",

@@ -11,8 +11,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from ..base.contracts import expect
-from ..base.foundation import MissingPackage
+from ..base.foundation import MissingPackage, expect
 from ..base.storage import sha256
 
 # %% ../../nbs/03_backbone/1_towers/46_packaged.ipynb #df8063c2

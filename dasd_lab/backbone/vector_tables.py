@@ -8,7 +8,7 @@ __all__ = ['VectorTable', 'vector_table', 'table_facts', 'known_table', 'FrozenV
 # %% ../../nbs/03_backbone/1_towers/92_vector_tables.ipynb #97863cee
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 
 import torch
@@ -16,8 +16,9 @@ import torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor, nn
 
-from .multilingual_e5 import PackedEncoder, unigram_tokenizer
+from .multilingual_e5 import looked_up
 from .packaged import PACKAGED, packaged_file
+from .packed_encoder import PackedEncoder, unigram_tokenizer
 from .token_vectors import read_matrix, read_tokenizer
 from .tokens import CaptionTokenizer
 from .weights import find_weights
@@ -47,7 +48,9 @@ def _packaged(
     packed = PackedEncoder(path)
     tokenizer = unigram_tokenizer(packed)
     # the matrix has some rows more, which belong to no piece
-    return VectorTable(tokenizer, packed.token_vectors, len(tokenizer), packed.config["hidden_size"], sha256(path))
+    return VectorTable(
+        tokenizer, partial(looked_up, packed), len(tokenizer), packed.config["hidden_size"], sha256(path)
+    )
 
 
 def vector_table(

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['PICTURES_VARIABLE', 'WORLD_VARIABLE', 'Origin', 'LabError', 'expect', 'closest', 'counted', 'unknown_name',
            'lab_command', 'lab_folder', 'shipped_folder', 'lab_home', 'home_path', 'data_root', 'pictures_folder',
-           'weights_root', 'install_command', 'MissingPackage', 'progress_bar', 'uncollected', 'extra', 'installed',
-           'end_at_once', 'Caption']
+           'weights_root', 'install_command', 'MissingPackage', 'progress_bar', 'uncollected', 'one_ahead', 'extra',
+           'installed', 'end_at_once', 'Caption']
 
 # %% ../../nbs/00_base/00_foundation.ipynb #f72ca620
 import gc
@@ -15,6 +15,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -219,6 +220,18 @@ def uncollected() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+# %% ../../nbs/00_base/00_foundation.ipynb #f80b289b
+def one_ahead(
+    items: Iterator,  # each takes time to make
+) -> Iterator:  # the same items
+    "Items of which a thread makes the next one while the caller uses the current one"
+    end = object()
+    with ThreadPoolExecutor(1) as thread:
+        following = thread.submit(next, items, end)
+        while (item := following.result()) is not end:
+            following = thread.submit(next, items, end)
+            yield item
 
 # %% ../../nbs/00_base/00_foundation.ipynb #f21c6e32
 @contextmanager

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['MOST_TENSORS', 'MORE_NUMBERS', 'recovered', 'writable_folder', 'folder_lock', 'remove_partial', 'whole_folder',
            'whole_file', 'table_text', 'table_cell', 'write_json', 'is_finite', 'write_tensors', 'read_tensors',
-           'read_weights', 'packed_words', 'unpacked_words', 'fitting', 'sha256', 'seal', 'Manifest', 'read_manifest',
-           'unseal']
+           'read_arrays', 'read_weights', 'packed_words', 'unpacked_words', 'fitting', 'sha256', 'seal', 'Manifest',
+           'read_manifest', 'unseal']
 
 # %% ../../nbs/00_base/20_storage.ipynb #9cd8f033
 import csv
@@ -33,6 +33,7 @@ from .foundation import LabError, expect
 from .presets import checked, opening, read_json
 
 if TYPE_CHECKING:  # torch takes seconds to import, and most files are without tensors
+    import numpy as np
     from torch import Tensor
 
 # %% ../../nbs/00_base/20_storage.ipynb #811d9fc2
@@ -282,14 +283,26 @@ def write_tensors(
         save_file({name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}, f, facts or None)
 
 # %% ../../nbs/00_base/20_storage.ipynb #7813bcd1
+_AGAIN = "Download it again; pickles are never opened, because loading one can execute code."
+
+
 def read_tensors(
     path: str | Path,  # a safetensors file
 ) -> "dict[str, Tensor]":
     "Read named tensors; never executes code from the file"
     from safetensors.torch import load_file
 
-    again = "Download it again; pickles are never opened, because loading one can execute code."
-    with opening(path, "a whole safetensors file", again):
+    with opening(path, "a whole safetensors file", _AGAIN):
+        return load_file(path)
+
+
+def read_arrays(
+    path: str | Path,  # a safetensors file without bfloat16
+) -> "dict[str, np.ndarray]":
+    "Read named tensors as arrays of numpy, without torch"
+    from safetensors.numpy import load_file
+
+    with opening(path, "a whole safetensors file", _AGAIN):
         return load_file(path)
 
 # %% ../../nbs/00_base/20_storage.ipynb #7093bf4d
@@ -321,10 +334,12 @@ def packed_words(
 
 
 def unpacked_words(
-    packed: "Tensor",  # from `packed_words`
+    packed: "Tensor | np.ndarray",  # from `packed_words`
 ) -> dict[str, list[str]]:  # key → words
     "Lists of words out of a compressed tensor"
-    lines = zlib.decompress(packed.numpy().tobytes()).decode("utf-8").splitlines()
+    import numpy as np
+
+    lines = zlib.decompress(np.asarray(packed).tobytes()).decode("utf-8").splitlines()
     return {key: words for key, *words in map(str.split, lines)}
 
 # %% ../../nbs/00_base/20_storage.ipynb #91a4848b

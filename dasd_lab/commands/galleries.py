@@ -165,7 +165,7 @@ def import_images(
 ) -> None:
     "Import a folder: reads new and changed files only, and resumes when rerun"
     from dasd_lab.commands.translation import gallery_captioner
-    from dasd_lab.search.gallery.in_memory import unlike_images
+    from dasd_lab.search.gallery.hits import unlike_images
     from dasd_lab.search.gallery.reading import image_bar
     from dasd_lab.search.on_disk.importing import import_folder
 

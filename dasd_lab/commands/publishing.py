@@ -90,6 +90,15 @@ def _check_folders(run: str | Path, folder: str | Path | None, push: str | None)
     return published
 
 # %% ../../nbs/11_commands/60_publishing.ipynb #df39a955
+def _graphs(run: str | Path) -> Path:
+    "The folder of a run's graphs, written if they are missing"
+    from dasd_lab.runs.light import graphs_folder
+    from dasd_lab.runs.onnx import export_run
+
+    folder = graphs_folder(run)
+    return folder if folder.is_dir() else export_run(run)
+
+
 @command
 def publish_run(
     run: RunName,  # shipped model or run folder; or a published folder, with --push
@@ -105,6 +114,7 @@ def publish_run(
     languages: LanguageList | None = None,  # ISO 639 codes, such as de,fr (default: all of run and corpus)
     origin: Origin | None = None,  # origin of the captions (default: human; translations in languages without such)
     no_table: bool = False,  # skip the evaluation for the card
+    onnx: bool = False,  # also write graphs for ONNX Runtime, which search without torch
 ) -> None:
     """Write a run as a folder for the Hugging Face hub: weights, configuration, tokenizer, model card
 
@@ -122,6 +132,8 @@ def publish_run(
         model = Pretrained.from_run(run, name=name or "", license=license, refer=refer)
         if not no_table:
             model.results = card_results(model, corpus, split, languages, origin or "available")
+        if onnx:
+            model.graphs = _graphs(run)
         model.save_pretrained(folder)
         if not license:
             print("note: no --license given; the card says so", file=sys.stderr)

@@ -122,7 +122,7 @@ def _add_translations(gallery, consistent, translator: str, language: str | None
 
 # %% ../../nbs/11_commands/86_search.ipynb #3c1d274e
 def write_page(
-    hits,  # a `search.gallery.in_memory.Hits`
+    hits,  # a `search.gallery.hits.Hits`
     path: str | Path,  # HTML file
 ) -> None:
     "Write the images found as a self-contained HTML page"
@@ -140,16 +140,18 @@ _MANY = 20  # words up to which every text tower reads them all
 
 def _unread(method, text: str, language: str) -> str:
     "The end of a query that a text tower does not read, since leaving it out changes nothing"
-    from torch import allclose
+    from numpy import allclose
+
+    from dasd_lab.base.methods import as_array
 
     parts = [f"{word} " for word in text.split()] if " " in text else list(text)
     if len(parts) <= _MANY:
         return ""
     own = slice(-method.concepts.width if method.concepts else None)  # the encoder of concepts has another limit
-    whole = method.encode_captions([text], language)[..., own]
+    whole = as_array(method.encode_captions([text], language))[..., own]
 
     def is_read(n: int) -> bool:
-        read = method.encode_captions(["".join(parts[:n])], language)[..., own]
+        read = as_array(method.encode_captions(["".join(parts[:n])], language))[..., own]
         return allclose(read, whole, atol=1e-4)
 
     return "".join(parts[bisect_left(range(len(parts)), True, lo=1, key=is_read) :])

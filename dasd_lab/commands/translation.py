@@ -233,8 +233,6 @@ def gallery_captioner(
 ):  # a `corpora.descriptions.Captioner`; None: the images are not described, or the gallery uses the method's words
     "The captioner of the images of a gallery; refused for a method that reads no descriptions"
     from dasd_lab.base.foundation import expect
-    from dasd_lab.corpora.by_machine.captioners import open_captioner
-    from dasd_lab.runs.loading import words_of
 
     reads_descriptions = "description_ids" in method.read_columns
     if not captioner:
@@ -248,7 +246,11 @@ def gallery_captioner(
         "Leave it out, or choose such a method with --run.",
     )
     if captioner == WORDS:
+        from dasd_lab.runs.loading import words_of  # torch
+
         return method.describer or words_of(backbone=method.backbone)
+    from dasd_lab.corpora.by_machine.captioners import open_captioner
+
     return open_captioner(captioner)
 
 # %% ../../nbs/11_commands/50_translation.ipynb #e66475bb

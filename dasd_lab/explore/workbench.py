@@ -32,7 +32,8 @@ from .pictures import corpus_pictures, installed_corpus, own_pictures, read_pict
 from ..methods.baselines.translated import TranslatedQueries
 from ..runs.loading import load_run
 from ..runs.shipped import shipped_run, shipped_runs
-from ..search.gallery.in_memory import Gallery, Hits
+from ..search.gallery.hits import Hits
+from ..search.gallery.in_memory import Gallery
 from ..search.gallery.inputs import Thumbnails, data_address, open_picture, open_visual
 from ..search.gallery.views import completed, corpus_gallery, view
 

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import torch
@@ -157,7 +158,7 @@ def read_config(
 # %% ../../nbs/05_runs/40_pretrained.ipynb #4f6dca48
 FILES = (
     *("config.json", "README.md", "model.safetensors", "tokenizer.json", "tokenizer.table.json"),
-    *("backbone/*.json", "backbone/*.safetensors", "words/*"),
+    *("backbone/*.json", "backbone/*.safetensors", "words/*", "onnx/*", "onnx/*/*"),
 )
 
 
@@ -210,6 +211,7 @@ class Pretrained(ModelHubMixin, library_name="dasd_lab"):
         self.license = license
         self.published = published
         self.card = card
+        self.graphs: Path | None = None  # folder of graphs for ONNX Runtime, see `runs.onnx`
         self.name = name or str(without_folders(self.training.get("preset") or method.name)).removesuffix(".json")
 
     def __repr__(self) -> str:
@@ -256,7 +258,9 @@ class Pretrained(ModelHubMixin, library_name="dasd_lab"):
                 method.describer = load_words(folder / "words", towers)
         readme = folder / "README.md"
         card = readme.read_text(encoding="utf-8", errors="replace") if readme.is_file() else ""
-        return cls(method, config["training"], published=published, card=card)
+        model = cls(method, config["training"], published=published, card=card)
+        model.graphs = folder / "onnx" if (folder / "onnx").is_dir() else None
+        return model
 
     def push_to_hub(  # type: ignore[override]  # `private` has another default
         self,
@@ -331,4 +335,6 @@ def _save_pretrained(self: Pretrained, save_directory: Path) -> None:
         self.method.tokenizer.save(save_directory / "tokenizer.json")
     if self.method.describer:
         self.method.describer.save(save_directory / "words")
+    if self.graphs:
+        copytree(self.graphs, save_directory / "onnx")
     seal(save_directory, "config.json", **model_config(self.method, self.training, self.published))

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['COMPANION', 'MULTILINGUAL', 'weights_folder', 'shipped_run', 'shipped_runs', 'run_folder', 'run_for', 'run_parts',
-           'Card', 'Towers', 'run_card', 'run_languages', 'run_reading']
+           'Card', 'Towers', 'run_card', 'run_languages', 'training_words', 'run_reading']
 
 # %% ../../nbs/05_runs/20_shipped.ipynb #a24afc78
 from pathlib import Path
@@ -12,7 +12,8 @@ from typing import TypedDict
 
 from ..backbone.languages import tower_languages
 from ..base.foundation import shipped_folder, unknown_name
-from ..base.presets import checked, read_json
+from ..base.presets import checked, opening, read_json
+from ..base.storage import read_arrays, unpacked_words
 
 # %% ../../nbs/05_runs/20_shipped.ipynb #32f628fc
 def weights_folder() -> Path:
@@ -112,6 +113,17 @@ def run_languages(
     codes = tower_languages(towers["tower"], towers["model_cfg"]).codes
     source = "en" if "en" in codes else codes[0]
     return tuple(dict.fromkeys((*card["languages"], source)))
+
+# %% ../../nbs/05_runs/20_shipped.ipynb #d289a1c0
+def training_words(
+    folder: Path,  # `doubt` of a run
+) -> dict[str, frozenset[str]]:  # language → words of training captions; empty if there are none
+    "The words that a calibration keeps, see `search.doubt.save_calibration`"
+    if not (folder / "model.safetensors").is_file():
+        return {}
+    with opening(folder, "a calibration that `save_calibration` wrote", "Remove this folder, or restore it."):
+        words = unpacked_words(read_arrays(folder / "model.safetensors")["words"])
+    return {language: frozenset(own) for language, own in words.items()}
 
 # %% ../../nbs/05_runs/20_shipped.ipynb #0db3b133
 COMPANION = "multilingual E5"  # its name for display

@@ -113,9 +113,9 @@ def calibrate(
     train = sampled_images(method, corpus, "train", n_images)
     validation = sampled_images(method, corpus, "validation", n_images)
     looks = LedoitWolf().fit(np.array([appearance(image) for image in train.shown]))
-    centre, precision = torch.tensor(looks.location_).float(), torch.tensor(looks.precision_).float()
+    centre, precision = (values.astype(np.float32) for values in (looks.location_, looks.precision_))
     about = dict(corpus=corpus.name, images=len(train.ids), share=LIMIT)
-    first = Calibration(train.features[:n_cohort], centre, precision, 0.0, words, {}, about)
+    first = Calibration(train.features[:n_cohort].numpy(), centre, precision, 0.0, words, {}, about)
     limits = {}
     for code in languages:
         asked = asked_of(corpus, "validation", code, validation, n_captions, odd=False)
@@ -125,7 +125,7 @@ def calibrate(
         {code: {length: row["fewest_score"] for length, row in limits[code].items()} for code in limits}
     )
     limits[OTHER] = {length: dict(fewest_score=score, most_unknown=1.0) for length, score in scores.max(1).items()}
-    return replace(first, most_distance=float(first.distances(validation.shown).quantile(1 - LIMIT)), limits=limits)
+    return replace(first, most_distance=float(np.quantile(first.distances(validation.shown), 1 - LIMIT)), limits=limits)
 
 # %% ../../nbs/08_search/0_queries/30_calibrating.ipynb #b04fe07e
 def queries_without_image() -> dict[str, list[str]]:
@@ -176,5 +176,5 @@ def doubt_figures(
         n=total["size"].fillna(0).astype(int).to_dict(),
     )
     by_language = {code: part.droplevel(0).to_dict("index") for code, part in shares.groupby(level=0)}
-    unlike = (calibration.distances(images.shown) > calibration.most_distance).float().mean()
+    unlike = (calibration.distances(images.shown) > calibration.most_distance).mean()
     return dict(all=every, languages=by_language, images=dict(usual=float(unlike)))

@@ -15,27 +15,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from fastcore.basics import patch
 from PIL import Image
-from torch import Tensor
-from torch.nn.functional import normalize
 
 from ..base.foundation import expect
+from ..base.methods import Array, as_array, unit
 from ..base.presets import checked, opening
 from dasd_lab.base.storage import (
     Manifest,
     packed_words,
+    read_arrays,
     read_manifest,
-    read_tensors,
     seal,
     unseal,
     whole_folder,
     write_tensors,
 )
 from ..corpora.captions import words_of
-from ..runs.loading import training_words
-from ..runs.shipped import run_parts
+from ..runs.shipped import run_parts, training_words
 
 # %% ../../nbs/08_search/0_queries/10_doubt.ipynb #4b53a035
 LIMIT = 0.02  # share of right cases that a sign marks
@@ -72,9 +69,9 @@ def appearance(
 class Calibration:
     "What a model was trained on, as far as doubt needs it"
 
-    cohort: Tensor  # [n, E] embeddings of training images, of length 1
-    centre: Tensor  # [24] mean appearance of training images
-    precision: Tensor  # [24, 24] inverse covariance of it
+    cohort: np.ndarray  # [n, E] embeddings of training images, of length 1
+    centre: np.ndarray  # [24] mean appearance of training images
+    precision: np.ndarray  # [24, 24] inverse covariance of it
     most_distance: float  # of images like those of training
     words: Mapping[str, frozenset[str]]  # language → words of training captions
     limits: Mapping[str, Mapping[str, Mapping[str, float]]]  # language → short or long → fewest score, most unknown
@@ -84,12 +81,12 @@ class Calibration:
 @patch
 def normalised(
     self: Calibration,
-    scores: Tensor,  # [Q] of one image each
-    vectors: Tensor,  # [Q, E] of the queries
-) -> Tensor:  # [Q]
+    scores: Array,  # [Q] of one image each
+    vectors: Array,  # [Q, E] of the queries
+) -> np.ndarray:  # [Q]
     "Scores in standard deviations of each query's scores on the cohort"
-    others = normalize(vectors.float().cpu(), dim=-1) @ self.cohort.T
-    return (scores.float().cpu() - others.mean(1)) / others.std(1).clamp(min=1e-6)
+    others = unit(as_array(vectors)) @ self.cohort.T
+    return (as_array(scores) - others.mean(1)) / np.maximum(others.std(1, ddof=1), 1e-6)
 
 # %% ../../nbs/08_search/0_queries/10_doubt.ipynb #e0b61c7a
 @patch
@@ -107,9 +104,9 @@ def unknown(
 def distances(
     self: Calibration,
     images: Sequence[Image.Image],  # n of any size
-) -> Tensor:  # [n]
+) -> np.ndarray:  # [n]
     "Squared Mahalanobis distances of their appearance from the training images"
-    away = torch.tensor(np.array([appearance(image) for image in images])).float().view(-1, 24) - self.centre
+    away = np.array([appearance(image) for image in images], np.float32).reshape(-1, 24) - self.centre
     return ((away @ self.precision) * away).sum(1)
 
 # %% ../../nbs/08_search/0_queries/10_doubt.ipynb #c6d121a9
@@ -119,7 +116,7 @@ def unlike_images(
     images: Sequence[Image.Image],  # a sample
 ) -> bool:
     "Are most of some images unlike the training images?"
-    return bool(images) and float((self.distances(images) > self.most_distance).float().mean()) > 0.5
+    return bool(images) and float((self.distances(images) > self.most_distance).mean()) > 0.5
 
 # %% ../../nbs/08_search/0_queries/10_doubt.ipynb #47885cea
 @patch
@@ -127,7 +124,7 @@ def signs(
     self: Calibration,
     text: str,  # a query
     language: str,  # ISO 639
-    vector: Tensor | None = None,  # [1, E]; None: the score is no cosine
+    vector: Array | None = None,  # [1, E]; None: the score is no cosine
     best: float | None = None,  # score of the best image
 ) -> tuple[str, ...]:  # of "no image" and "query"
     "Signs of doubt about a query"
@@ -137,7 +134,7 @@ def signs(
     unknown = len(self.unknown(text, language)) / max(1, len(words_of(text)))
     found = {"query": unknown > limits["most_unknown"]}
     if vector is not None and best is not None:
-        score = float(self.normalised(torch.tensor([best]), vector)[0])
+        score = float(self.normalised(np.array([best]), vector)[0])
         found = {"no image": score < limits["fewest_score"]} | found
     return tuple(sign for sign, is_found in found.items() if is_found)
 
@@ -204,8 +201,12 @@ def save_calibration(
     run: str | Path,  # folder of the run or companion
 ) -> Path:
     "Write the folder `doubt` of a run"
+    from torch import from_numpy
+
     run = Path(run)
-    tensors = dict(cohort=calibration.cohort.half(), centre=calibration.centre, precision=calibration.precision)
+    arrays = dict(cohort=calibration.cohort.astype(np.float16))
+    arrays |= dict(centre=calibration.centre, precision=calibration.precision)
+    tensors = {name: from_numpy(values) for name, values in arrays.items()}
     with whole_folder(run / "doubt") as folder:
         write_tensors(tensors | dict(words=packed_words(calibration.words)), folder / "model.safetensors")
         facts = dict(limits=calibration.limits, most_distance=calibration.most_distance, **calibration.about)
@@ -226,9 +227,9 @@ def _read(
     if manifest["method_files"] != method_files(folder.parent):
         return None
     with opening(folder, "a calibration that `save_calibration` wrote"):
-        tensors = read_tensors(folder / "model.safetensors")
+        tensors = read_arrays(folder / "model.safetensors")
         words = training_words(folder)
-        parts = [tensors[name].float() for name in ("cohort", "centre", "precision")]
+        parts = [tensors[name].astype(np.float32) for name in ("cohort", "centre", "precision")]
     shapes = [list(part.shape) for part in parts]
     expect(
         len(shapes[0]) == 2 and shapes[1:] == [[24], [24, 24]],

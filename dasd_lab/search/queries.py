@@ -13,9 +13,9 @@ from typing import Any
 
 import emoji
 
-from ..backbone.concepts import english_names
-from ..base.contracts import RetrievalMethod
+from ..backbone.concept_words import english_names
 from ..base.foundation import expect
+from ..base.methods import Method
 from dasd_lab.corpora.captions import (
     SCRIPTS,
     SURE,
@@ -93,7 +93,7 @@ class Query:
 
 # %% ../../nbs/08_search/0_queries/20_queries.ipynb #2e2b700d
 def source_language(
-    method: RetrievalMethod,  # any
+    method: Method,  # any
 ) -> str:  # ISO 639
     "Source language of the method's frozen model"
     return getattr(getattr(method, "backbone", None), "source_language", "en")
@@ -101,7 +101,7 @@ def source_language(
 # %% ../../nbs/08_search/0_queries/20_queries.ipynb #b11b02fb
 def _check_only_language(
     text: str,  # a query without emoji
-    method: RetrievalMethod,  # that reads one language
+    method: Method,  # that reads one language
 ) -> None:
     "Refuse a query that is surely in another language than the only one of a method"
     only = source_language(method)
@@ -119,7 +119,7 @@ _PRESUMED = 0.8  # confidence, at most, in a taught language that does not have 
 _UNKNOWN = 0.5  # share of words that a query in a taught language may have and its training captions not
 
 
-def _unknown_words(text: str, method: RetrievalMethod) -> dict[str, list[str]]:
+def _unknown_words(text: str, method: Method) -> dict[str, list[str]]:
     "Language → words of a text that its training captions do not have; none without a calibration"
     calibration = calibration_of(method)
     if not calibration:
@@ -144,7 +144,7 @@ def _several(text: str, unknown: dict[str, list[str]]) -> tuple[str, ...]:
 # %% ../../nbs/08_search/0_queries/20_queries.ipynb #91b9cab0
 def _recognised(
     text: str,  # a query without emoji
-    method: RetrievalMethod,  # that reads it
+    method: Method,  # that reads it
     supported: Sequence[str],  # languages that it can be read in
 ) -> tuple[str, float]:  # code, confidence 0…1
     "The language of a query: that of its words, else of its letters, among those that are read and widespread ones"
@@ -167,9 +167,9 @@ def _recognised(
 # %% ../../nbs/08_search/0_queries/20_queries.ipynb #0459ab91
 def read_query(
     text: str,  # as typed
-    method: RetrievalMethod,  # defines the supported languages
+    method: Method,  # defines the supported languages
     language: str | None = None,  # ISO 639; None: recognised
-    others: Sequence[RetrievalMethod] = (),  # further methods, any of which may read it
+    others: Sequence[Method] = (),  # further methods, any of which may read it
 ) -> Query:
     "Normalise a query and determine its language, one that the method, its companion or another method reads"
     supported = tuple(dict.fromkeys(code for each in (method, *others) for code in each.reached))
@@ -191,7 +191,7 @@ def read_query(
     )
 
 
-def _found_out(text: str, method: RetrievalMethod, supported: Sequence[str]) -> tuple[str, float, dict]:
+def _found_out(text: str, method: Method, supported: Sequence[str]) -> tuple[str, float, dict]:
     "The language that a query without emoji is read in, with its confidence and what is to be said about it"
     source = source_language(method)
     if not any(c.isalpha() for c in text):

@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from ..backbone.tokens import TokenVectors
+from ..backbone.projected_vectors import TokenVectors
 from ..backbone.towers import Backbone
 from ..methods.dasd.adapters import AdapterGenerator, DynamicAdapter
 from ..methods.dasd.disentangling import Critic, Disentangler

@@ -29,8 +29,8 @@ from ..backbone.image_networks import image_network_backbone
 from ..backbone.open_clip import open_clip_backbone
 from ..backbone.own_features import own_features_backbone
 from ..backbone.patches import picture_columns
+from ..backbone.projected_vectors import TokenVectors
 from ..backbone.store import read_plan
-from ..backbone.tokens import TokenVectors
 from ..backbone.towers import Backbone, fingerprint, load_backbone, save_backbone
 from ..backbone.weights import CATALOGUE, find_weights
 from ..base.contracts import LabError, RetrievalMethod, expect, method_class

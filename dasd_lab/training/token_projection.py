@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..backbone.tokens import CaptionTokenizer, TokenVectors
+from ..backbone.projected_vectors import TokenVectors
+from ..backbone.tokens import CaptionTokenizer
 from ..backbone.towers import Backbone
 from ..base.contracts import expect
 

@@ -28,7 +28,8 @@ from ..workbench import State, shows_messages
 from ...search.explain.contributions import WordContributions, explain_words
 from ...search.explain.regions import RegionContributions, can_attend, explain_attention, explain_regions
 from ...search.gallery.contact_sheet import SheetRow, sheet_page
-from ...search.gallery.in_memory import Hits, caption_features
+from ...search.gallery.hits import Hits
+from ...search.gallery.in_memory import caption_features
 from ...search.gallery.views import rank_of
 from ...search.queries import Query, read_query
 

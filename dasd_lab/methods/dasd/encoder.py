@@ -14,7 +14,8 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
 
-from ...backbone.tokens import CaptionTokenizer, TokenVectors
+from ...backbone.projected_vectors import TokenVectors
+from ...backbone.tokens import CaptionTokenizer
 from ...backbone.towers import Backbone, attention, captions_in_batches, computing
 from ...backbone.vector_tables import FrozenVectors
 from ...base.contracts import RetrievalMethod, expect, register_method

@@ -17,7 +17,8 @@ from ...base.foundation import expect
 from ...base.storage import whole_file
 from ...corpora.languages import native_name
 from ...corpora.visuals import read_picture
-from .in_memory import Gallery, Hit, Hits, shortened
+from .hits import Hit, Hits, shortened
+from .in_memory import Gallery
 from .inputs import data_address
 
 # %% ../../../nbs/08_search/1_gallery/30_contact_sheet.ipynb #8ff24fed

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from PIL import Image, ImageOps
-from torch import Tensor
 
 from ...base.foundation import expect
 from ...corpora.clips import CLIP_SUFFIXES, read_animation, read_clip
@@ -49,7 +48,7 @@ def open_picture(
         source = read_clip(source, 1)[0]
     if hasattr(source, "frames"):
         source = source.frames[len(source.frames) // 2]
-    if isinstance(source, Tensor):
+    if hasattr(source, "detach"):
         source = source.detach().cpu().numpy()
     return read_picture(source)
 

@@ -22,9 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from ...backbone.towers import one_ahead
-from ...base.contracts import LabError
-from ...base.foundation import expect, progress_bar
+from ...base.foundation import LabError, expect, one_ahead, progress_bar
 from ...base.presets import opening
 from ...corpora.visuals import Visual, n_frames, opened_picture, read_picture
 from .inputs import escaped, is_clip, is_text, open_picture, open_visual, thumbnail

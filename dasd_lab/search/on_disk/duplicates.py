@@ -15,7 +15,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from ...base.foundation import expect
-from ..gallery.in_memory import hits_of
+from ..gallery.hits import hits_of
 from .filters import Condition, read_filter
 from .stored import StoredGallery
 

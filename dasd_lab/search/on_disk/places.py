@@ -14,6 +14,7 @@ from typing import Literal, NotRequired, TypedDict
 
 from ...base.foundation import LabError, expect, lab_command, lab_home, unknown_name
 from ...base.presets import read_json
+from ...runs import backends
 from ...runs.shipped import run_for, shipped_runs
 
 # %% ../../../nbs/08_search/2_on_disk/05_places.ipynb #b5cde256
@@ -149,9 +150,7 @@ def gallery_method(
     folder: str | Path,  # of a gallery, which may be new
     run: str | Path | None = None,  # name or folder of a run; None: the one that embedded the gallery
     images: bool = True,  # see `runs.loading.load_run`
-):  # a `contracts.RetrievalMethod`, and its run as a gallery records it
+):  # a `methods.Method`, and its run as a gallery records it
     "The method that searches a gallery; for a new gallery, the shipped one for photographs"
-    from dasd_lab.runs import loading  # torch
-
     chosen = run or gallery_run(folder) or run_for()
-    return loading.load_run(chosen, images), recorded_name(chosen)
+    return backends.load(chosen, images, backend=backends.gallery_backend(chosen)), recorded_name(chosen)

@@ -20,19 +20,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from fastcore.basics import patch
 from filelock import FileLock
 from PIL import Image
-from torch import Tensor
-from torch.nn.functional import normalize
 
-from ...backbone.towers import fingerprint
-from ...base.contracts import RetrievalMethod, cosine_scores, evaluating
 from ...base.foundation import LabError, counted, expect, lab_command
+from ...base.methods import Array, Method, as_array, computing_only, fingerprint, unit
 from ...base.storage import writable_folder, write_json
 from ...corpora.descriptions import Captioner
-from ..gallery.in_memory import Hits, described, doubt_about, encoded, hits_of
+from ..gallery.hits import Hits, described, doubt_about, encoded, hits_of
 from ..gallery.inputs import open_visual, picture_sources, thumbnail
 from ..gallery.reading import ReadVisual, read_in_batches
 from .engine import Engine, checked_rows
@@ -117,7 +113,7 @@ def new_engine(
 
 # %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #92e6d527
 def embedding_name(
-    method: RetrievalMethod,  # any
+    method: Method,  # any
 ) -> str:  # 12 hexadecimal digits
     "The name of a method's embedding of images: the same for methods with the same image encoder and preprocessing"
     side = method.visual_side
@@ -138,12 +134,12 @@ BUILT_IN = tuple(Column(name, _KINDS.get(name, "text")) for name in _NAMES)
 class StoredGallery:
     "Images on disk that a method searches; created if the folder is new"
 
-    are_unlike: bool | None = None  # see `in_memory.doubt_about`
+    are_unlike: bool | None = None  # see `hits.doubt_about`
 
     def __init__(
         self,
         folder: str | Path,  # of the gallery
-        method: RetrievalMethod,  # trained; its backbone encodes the images
+        method: Method,  # trained; its backbone encodes the images
         columns: Mapping[str, str] | None = None,  # your own facts: name → text, integer, number or flag
         engine: Engine | None = None,  # None: the engine of the gallery, Lance for a new one
         head: int = 200,  # images that a method with its own score reranks, the best by the cosine
@@ -273,7 +269,7 @@ def embedding_columns(
 def put(
     self: StoredGallery,
     ids: Sequence[str],  # of images
-    visuals: Mapping[str, Tensor],  # output of the method's `encode_visuals`, first axis n
+    visuals: Mapping[str, Array],  # output of the method's `encode_visuals`, first axis n
     facts: Mapping[str, Sequence | None] | None = None,  # column → one value per image; None: unknown
     thumbnails: Mapping[str, bytes] | None = None,  # id → WebP
     insert: bool = True,  # False: new ids are ignored
@@ -282,7 +278,7 @@ def put(
     self._note_embedding(visuals)
     values = {self._column(name): given for name, given in (facts or {}).items()}
     for name, column in self.embedding_columns().items():
-        array = visuals[name].detach().float().cpu().numpy()
+        array = as_array(visuals[name]).astype(np.float32)
         values[column] = array.reshape(len(array), -1)
     checked_rows(ids, values)
     if thumbnails:
@@ -303,7 +299,7 @@ def _column(self: StoredGallery, name: str) -> Column:
 
 # %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #aef9a40c
 @patch
-def _note_embedding(self: StoredGallery, visuals: Mapping[str, Tensor]) -> None:
+def _note_embedding(self: StoredGallery, visuals: Mapping[str, Array]) -> None:
     "Record this method's embedding, or check that its tensors have the same shapes as before"
     width = visuals["features"].shape[1]
     more = {n: [list(v.shape[1:]), str(v.dtype).removeprefix("torch.")] for n, v in visuals.items() if n != "features"}
@@ -326,7 +322,7 @@ def _note_embedding(self: StoredGallery, visuals: Mapping[str, Tensor]) -> None:
 def visuals(
     self: StoredGallery,
     ids: Sequence[str],  # of the gallery
-) -> dict[str, Tensor]:  # first axis n, and 'id'
+) -> dict[str, np.ndarray]:  # first axis n, and 'id'
     "Output of `encode_visuals`, as stored; images without an embedding are left out"
     columns = self.embedding_columns()
     rows = self.engine.read(ids, list(columns.values()))
@@ -335,8 +331,8 @@ def visuals(
     about = self.embeddings[self.embedding]
     kinds = dict(features=([about["width"]], "float32")) | about["more"]
     for name, (shape, kind) in kinds.items():
-        numbers = torch.from_numpy(rows[columns[name].name][known]).float()
-        found[name] = numbers.reshape(len(numbers), *shape).to(getattr(torch, kind))
+        numbers = rows[columns[name].name][known]
+        found[name] = numbers.reshape(len(numbers), *shape).astype(kind)
     return found
 
 # %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #9e569515
@@ -424,7 +420,7 @@ def _check_added(self: StoredGallery, ids: Sequence[str], values: Mapping[str, S
     )
 
 # %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #207aa22b
-Score = Callable[[Mapping[str, Tensor]], Tensor]  # output of `encode_visuals` → scores [n]
+Score = Callable[[Mapping[str, np.ndarray]], np.ndarray]  # output of `encode_visuals` → scores [n]
 
 
 @patch
@@ -442,13 +438,13 @@ def search(
     expect(0 <= share <= 1, f"share={share!r}", "0 (text only) to 1 (image only)", "Give another share.")
     method = self.method
     query = read_query(text, method, language)
-    with torch.no_grad(), evaluating(method):
+    with computing_only(method):
         captions = method.encode_captions([query.encoded], query.language)
-        vector = method.first_features(captions).cpu()
+        vector = as_array(method.first_features(captions))
     image = None
     if picture is not None:
         image = self.picture_features(picture)
-        vector = (1 - share) * normalize(vector, dim=-1) + share * normalize(image, dim=-1)
+        vector = (1 - share) * unit(vector) + share * unit(image)
     score = None if method.by_cosine else self._score(captions, image, share)
     found = self.best(vector, k, skip, where, score)
     hits = hits_of(found, found.values(), self.thumbnails, query, skip)
@@ -458,12 +454,15 @@ def search(
 
 # %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #9cc82189
 @patch
-def _score(self: StoredGallery, captions: Tensor, image: Tensor | None, share: float) -> Score:
+def _score(self: StoredGallery, captions: Array, image: np.ndarray | None, share: float) -> Score:
     "The method's own score of images for a caption, mixed with the cosine to an image if there is one"
 
+    from torch import from_numpy  # computes all scores that are more than a cosine
+
     def score(visuals):
-        scores = self.method.score(captions, {k: v.to(captions.device) for k, v in visuals.items()})[0].cpu()
-        return scores if image is None else (1 - share) * scores + share * cosine_scores(image, visuals)[0]
+        columns = {name: from_numpy(values).to(captions.device) for name, values in visuals.items()}
+        scores = as_array(self.method.score(captions, columns)[0])
+        return scores if image is None else (1 - share) * scores + share * (unit(visuals["features"]) @ unit(image)[0])
 
     return score
 
@@ -488,10 +487,10 @@ def picture_features(
     self: StoredGallery,
     picture,  # an id of the gallery, or any image
     description: str = "",  # in English, of an image outside the gallery, for methods that read descriptions
-) -> Tensor:  # [1, E]
+) -> np.ndarray:  # [1, E]
     "Features of one image"
     if not isinstance(picture, str) or picture not in self:
-        return encoded(self.method, [open_visual(picture)], [description])["features"]
+        return as_array(encoded(self.method, [open_visual(picture)], [description])["features"])
     found = self.visuals([picture])["features"] if self.embedding in self.embeddings else ()
     expect(
         len(found),
@@ -524,7 +523,7 @@ def check_embedded(self: StoredGallery) -> None:
 @patch
 def best(
     self: StoredGallery,
-    vector: Tensor,  # [1, E] query
+    vector: Array,  # [1, E] query
     k: int,  # number of results
     skip: int = 0,  # results to leave out at the top
     where: Mapping | None = None,  # filter, see `filters.read_filter`
@@ -540,7 +539,7 @@ def best(
         "0 shows the first results; to see others, use a filter or a narrower query.",
     )
     self.check_embedded()
-    query = vector.detach().float().cpu().numpy()
+    query = as_array(vector)
     column = self.embedding_columns()["features"]
     last = skip + k if score is None else max(self.head, skip + k)
     nearest = self.engine.nearest(column, query, last, read_filter(where, self.columns))[0]
@@ -553,13 +552,12 @@ def best(
 
 # %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #79764d81
 @patch
-@torch.no_grad()
 def _scored(self: StoredGallery, ids: Sequence[str], score: Score) -> dict[str, float]:
     "Scores of the images that are still there"
     visuals = self.visuals(ids)
     there = visuals.pop("id")
-    with evaluating(self.method):
-        return dict(zip(there, score(visuals).float().tolist())) if there else {}
+    with computing_only(self.method):
+        return dict(zip(there, score(visuals).tolist())) if there else {}
 
 # %% ../../../nbs/08_search/2_on_disk/70_stored.ipynb #8dd32615
 @patch
