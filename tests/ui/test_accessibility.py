@@ -207,7 +207,7 @@ def read_slots_with_keys(page, panel):
 
 def look_up_with_keys(page, panel):
     before = panel.locator(".dl-entry-text").inner_text()
-    panel.locator(".dl-looking .dl-example").nth(2).focus()
+    panel.locator(".dl-looking .dl-example").nth(0).focus()  # not the word that the page opens on
     page.keyboard.press("Enter")
     changed = "before => document.querySelector('.dl-shared-words .dl-entry-text').innerText !== before"
     page.wait_for_function(changed, arg=before)
