@@ -357,4 +357,4 @@ def _found(which: str, s: CompareState) -> dict:
     items = s.workbench.picture_items(query.hits[getattr(s, which)], query.visual_id)
     for item in items:
         item["label"] = "target" if item["marked"] else ""
-    return dict(items=items, rtl=query.direction == "rtl")
+    return dict(items=items, rtl=direction(query.language) == "rtl")
