@@ -66,7 +66,7 @@ def made(tmp_path_factory):
     save_detector(Detector(["dog", "cat"], (8, 8, 8), 8), root / "detector")
     shutil.copytree(root / "run/method", root / "doubt/method")
     limits = dict.fromkeys(("short", "long"), dict(fewest_score=0.0, most_unknown=0.1))
-    numbers = torch.ones(4, 16), torch.ones(24), torch.eye(24), 1.0
+    numbers = np.ones((4, 16), np.float32), np.ones(24, np.float32), np.eye(24, dtype=np.float32), 1.0
     save_calibration(Calibration(*numbers, dict(de=frozenset(["hund"])), dict(de=limits)), root / "doubt")
     return root, backbone
 
