@@ -63,10 +63,10 @@ def wait_for_status(page, pattern: str):
 
 def read_captions(page):
     "Paste captions and check the tables"
+    page.locator(".dl-pasted textarea").fill(TEXT)
     page.locator(".dl-read").click()
     page.locator(".dl-message").filter(has_text="without a language").wait_for()
     page.locator(".dl-language input").fill("Italian")
-    page.locator(".dl-pasted textarea").fill(TEXT)
     page.locator(".dl-read").click()
     page.locator(".dl-summary [role=status]").filter(has_text="64 pairs").wait_for()
     page.locator(".dl-faults tbody tr").first.wait_for()
