@@ -132,8 +132,8 @@ def sound(page, least: int = 0):
 
 
 QUERIES = {
-    "de-DE": ("Das Bild ist rot", "red", "ltr", "de", "Erkannte Sprache: Deutsch"),
-    "zh-CN": ("绿色", "green", "ltr", "zh", "识别的语言：中文"),
+    "de-DE": ("Das Bild ist rot", "red", "ltr", "de", "Sprache: Deutsch"),
+    "zh-CN": ("绿色", "green", "ltr", "zh", "可能是中文"),
     "ar-EG": ("أزرق", "blue", "rtl", "ar", "العربية"),
 }
 
