@@ -129,7 +129,8 @@ def _code_after(e: BaseException) -> int:
     # what was interrupted, such as an import, may have made another error of it
     was_interrupted = signal.getsignal(signal.SIGINT) is end_at_once and isinstance(e, Exception)
     if isinstance(e, KeyboardInterrupt) or was_interrupted:
-        _say((str(e) if isinstance(e, KeyboardInterrupt) else "") or "interrupted")
+        own = isinstance(e, KeyboardInterrupt) and not e.__cause__  # a codec gives the interruption words of its own
+        _say((str(e) if own else "") or "interrupted")
         return 130
     if isinstance(e, CycloptsError):
         e.verbose = False
