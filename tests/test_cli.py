@@ -294,5 +294,11 @@ def test_evaluate_on_labels(tmp_path):
     assert {row["query"]: row["average_precision"] for row in rows} == {"Hund": 1.0, "Schloss": 1.0}
     row = json.loads(lab("evaluate", "--task", "zero-shot", "--figure", figure, *given).stdout)["rows"][0]
     assert (row["classes"], row["accuracy"]) == (2, 1.0) and "Every picture is classified right" in figure.read_text()
+    refused = {
+        "--pictures without a task": ["--pictures", tmp_path],
+        "--corpus with --task": ["--task", "labels", "--corpus", "pictograms"],
+        "one figure for 2 languages": ["--task", "zero-shot", "--languages", "de,fr", "--figure", figure],
+    }
+    assert [said for said, words in refused.items() if said not in lab("evaluate", *words).stderr] == []
     message = lab("evaluate", "--task", "labels", "--pictures", tmp_path / "dog").stderr
     assert "without pictures. Expected a folder for each label" in message

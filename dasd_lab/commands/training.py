@@ -245,6 +245,17 @@ def _evaluate_captions(method, captions, languages, corpus, json: bool) -> None:
             row[name.replace("text_to_image", "found").replace("image_to_text", "back")] = value
     show([row], json)
 
+# %% ../../nbs/11_commands/70_training.ipynb #1ab31002
+def _check_task(task: str, corpus: str | None, languages: Sequence[str], **of_labels: Any) -> None:
+    "Refuse options that a task does not read"
+    given = [f"--{name}" for name, value in of_labels.items() if value]
+    if task == "retrieval":
+        expect(not given, f"{' and '.join(given)} without a task", "--task labels or zero-shot", "Name the task.")
+        return
+    only_one(corpus=corpus, task=task)  # these read --pictures
+    one = not of_labels["figure"] or len(languages) == 1
+    expect(one, f"one figure for {len(languages)} languages", "one language", "Name it: --languages CODE.")
+
 # %% ../../nbs/11_commands/70_training.ipynb #1ab31001
 def _evaluate_labels(opened_by, task, pictures, words, languages, figure, json: bool) -> None:
     "Evaluate on pictures with labels: average precision of each label, or shares that are classified right"
@@ -257,7 +268,7 @@ def _evaluate_labels(opened_by, task, pictures, words, languages, figure, json: 
     given = read_json(words, dict[str, dict[str, str]]) if words else {} if pictures else everyday_words()
     if pictures:
         table = labels.labelled_pictures(pictures)
-        shown, own = [read_picture(file) for file in table["file"]], list(table["label"])
+        shown, own = [read_picture(file, 512) for file in table["file"]], list(table["label"])
     else:
         shown = load_corpus("everyday").visuals("test")
         own = [everyday_labels().get(id, "") for id in shown.ids]
@@ -295,8 +306,7 @@ def evaluate_run(
     captions: ExistingFile | None = None,  # instead of a corpus: test part of a file of parallel captions
     # retrieval of captions; average precision of labels; or zero-shot classification. The last two read --pictures
     task: Literal["retrieval", "labels", "zero-shot"] = "retrieval",
-    # a folder with a folder for each label, or a CSV file with columns file and label (default: those that ship)
-    pictures: ExistingPath | None = None,
+    pictures: ExistingPath | None = None,  # folders named by label, or a CSV of file and label (default: those that ship)
     words: ExistingFile | None = None,  # JSON: language, label, word (default: the labels, and CLDR's names for them)
     figure: File | None = None,  # of zero-shot classification: write which labels are taken for which, as HTML
     backbone: FrozenName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
@@ -305,6 +315,7 @@ def evaluate_run(
     "Evaluate a run: recall@K in both directions, one row per language; or on pictures with labels"
     from dasd_lab.runs.shipped import run_for
 
+    _check_task(task, corpus, languages or ["en"], pictures=pictures, words=words, figure=figure)
     if task != "retrieval":
         if not backbone:
             check_readable("words in", run or run_for("everyday"), languages or ())

@@ -99,6 +99,7 @@ def zero_shot(
     from open_clip import OPENAI_IMAGENET_TEMPLATES
 
     expect(language == "en" or not templates, f"templates in {language!r}", "'en'", "Pass templates=False.")
+    expect(set(labels) & set(words), f"no words in {language!r} for the labels", "a word for some", "Give the words.")
     forms: Sequence[Any] = OPENAI_IMAGENET_TEMPLATES if templates else [str]
     with evaluating(method):
         texts = [form(word) for word in words.values() for form in forms]
