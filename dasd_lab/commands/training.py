@@ -306,7 +306,7 @@ def evaluate_run(
     captions: ExistingFile | None = None,  # instead of a corpus: test part of a file of parallel captions
     # retrieval of captions; average precision of labels; or zero-shot classification. The last two read --pictures
     task: Literal["retrieval", "labels", "zero-shot"] = "retrieval",
-    pictures: ExistingPath | None = None,  # folders named by label, or a CSV of file and label (default: those that ship)
+    pictures: ExistingPath | None = None,  # folders named by label, or a CSV of file, label (default: those shipped)
     words: ExistingFile | None = None,  # JSON: language, label, word (default: the labels, and CLDR's names for them)
     figure: File | None = None,  # of zero-shot classification: write which labels are taken for which, as HTML
     backbone: FrozenName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
@@ -317,8 +317,8 @@ def evaluate_run(
 
     _check_task(task, corpus, languages or ["en"], pictures=pictures, words=words, figure=figure)
     if task != "retrieval":
-        if not backbone:
-            check_readable("words in", run or run_for("everyday"), languages or ())
+        reader = f"frozen:{backbone}" if backbone else run or run_for("everyday")
+        check_readable("words in", reader, languages or ())
         opened_by = partial(open_method, run, backbone, "everyday")
         _evaluate_labels(opened_by, task, pictures, words, languages or ["en"], figure, json)
         return
