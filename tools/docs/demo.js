@@ -275,7 +275,7 @@
   };
   const begin = async () => {
     facts = jsonOf(await bytesOf('facts.json'));
-    choice.append(new Option('find the language out', ''));
+    choice.append(new Option('recognise the language', ''));
     choice.append(...['en', ...facts.taught, ...facts.others].map((code) => new Option(nameOf(code), code)));
     for (const [code, text] of EXAMPLES) {
       const chip = Object.assign(document.createElement('button'), { type: 'button', lang: code, dir: 'auto', textContent: text });
