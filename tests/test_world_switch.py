@@ -69,33 +69,6 @@ def lab(weights, tmp_path, monkeypatch):
         cached.cache_clear()
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not (shipped.shipped_run("photographs") / "leccr").is_dir(), reason="no LECCR for photographs")
-def test_photographs_that_come_with_the_lab(tmp_path, monkeypatch):
-    "Where there are no others, every explorer has photographs with captions, also LECCR, which reads their regions"
-    monkeypatch.setattr(pictures, "load_corpus", _no_corpus)
-    monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path))
-    monkeypatch.delenv("DASD_LAB_PICTURES", raising=False)
-    monkeypatch.chdir(tmp_path)
-    workbench.world_workbench.cache_clear()
-    try:
-        bench = world_workbench("photographs")
-    finally:
-        workbench.world_workbench.cache_clear()
-    app = App(bench, explorers=("Slots", "Compare"))
-    slots = app.show_tab("Slots").state
-    assert slots.chosen in bench.ids and slots.reading is not None and not slots.message
-    assert len(bench.ids) == 115 and bench.main.gallery.search("ein Schloss", "de", k=1).ids[0] in (
-        "castle",
-        "fortress",
-        "river_castle",
-    )
-    compare = app.show_tab("Compare").state
-    assert compare.chosen == ["DASD", "DASD, frozen token vectors", "LECCR"]
-    compare.evaluate(["de"])
-    assert not compare.message and compare.table().loc["de"].notna().all()
-
-
 def _no_corpus(name):
     raise LabError(f"no corpus {name}", "its files", "Install it.")
 
@@ -141,23 +114,6 @@ def test_a_gallery_remembers_its_run(lab, photographs, capsys):
     assert len(newest["rows"]) == 1
     info = shell(capsys, "gallery", "info", "galleries/mine")
     assert [row["this_run"] for row in info["rows"]] == ["yes"]
-
-
-def test_a_broken_gallery_among_others(lab, photographs, capsys):
-    good = lab / "galleries/good"
-    shell(capsys, "gallery", "import", photographs, "--gallery", good)
-    record = lab / "galleries/broken/gallery.json"
-    record.parent.mkdir()
-    for text in ("[1]", "null", "3", '"x"', "{", '{"ways": 3}', "[" * 10**5, "9" * 5000):
-        record.write_text(text)
-        assert own_galleries() == [good, record.parent]
-        with pytest.raises(LabError, match="gallery.json"):
-            gallery_run(record.parent)
-    found = shell(capsys, "search", "ein rotes Quadrat", "--language", "de", "-k", "1")
-    assert "galleries/good, the most recent gallery" in found["messages"] and len(found["rows"]) == 1
-    record.unlink()
-    record.mkdir()  # not a gallery
-    assert own_galleries() == [good]
 
 
 def test_the_first_world(lab, photographs, capsys, monkeypatch):
