@@ -15,6 +15,7 @@ from dasd_lab.backbone.own_features import FeatureFiles
 from dasd_lab.backbone.packaged import packaged_file
 from dasd_lab.base.contracts import LabError
 from dasd_lab.base.foundation import install_command
+from dasd_lab.base.workers import Workers
 from dasd_lab.commands.cli import main
 from dasd_lab.corpora import clips
 from dasd_lab.corpora.own.formats import open_tables
@@ -134,6 +135,7 @@ def test_a_missing_extra_is_named(of_the_core, tmp_path, extra, words):
         ("video", "av", clips._pyav),
         ("hdf5", "h5py", lambda: FeatureFiles("features.h5")),
         ("datasets", "pyarrow", lambda: next(open_tables({}))),
+        ("ray", "ray", lambda: next(Workers("auto").each(abs, [1]))),
         ("milvus", "pymilvus", lambda: milvus.MilvusEngine("http://localhost:1", "gallery")),
         ("smalr", "gensim", lambda: vectors.WordFiles({})),
         ("smalr", "jieba", lambda: word_tokenizer.__wrapped__("jieba")),

@@ -20,8 +20,6 @@ from pathlib import Path
 import pytest
 from served import draw
 
-from dasd_lab.base.presets import load_preset, vary
-from dasd_lab.base.storage import write_json
 from dasd_lab.pictograms.building import build_pictograms
 from dasd_lab.pictograms.scenes import ScenesSpec
 from dasd_lab.runs.onnx import export_run
@@ -271,18 +269,6 @@ def test_serve(installed):
     with installed.serving("serve", "mine", "--port", "0") as address:
         hits = json.loads(page(f"{address}api/search?text=a+red+field&language=en"))["hits"]
     assert len(hits) == 4
-
-
-@pytest.mark.slow
-def test_demo(installed):
-    backbone = next(installed.python.parents[1].rglob("shipped/data/weights/pictograms/backbone"))
-    short = {}
-    for i in range(len(load_preset("dasd.pictograms")["stages"])):
-        short |= {f"stages.{i}.steps": 2, f"stages.{i}.batch_size": 8}
-    preset = vary(load_preset("dasd.pictograms"), short) | dict(backbone=dict(folder=str(backbone)), source_model=None)
-    write_json(preset, installed.data / "short.json")
-    installed.lab("demo", "--preset", installed.data / "short.json", "--languages", "de")
-    assert (installed.data / "dasd_lab/runs/demo/sheet.png").is_file()
 
 
 @pytest.mark.parametrize("command", ["lab", pytest.param("app", marks=pytest.mark.slow)])
