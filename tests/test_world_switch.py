@@ -10,7 +10,7 @@ from squares import COLOURS, TINY, Squares
 
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.backbone.towers import Backbone, build, save_backbone
-from dasd_lab.base.contracts import LabError
+from dasd_lab.base.contracts import Caption, LabError
 from dasd_lab.commands import cli
 from dasd_lab.explore import pictures, workbench
 from dasd_lab.explore.app import EXPLORERS, App
@@ -146,6 +146,10 @@ def test_every_explorer_on_photographs_without_captions(lab, photographs):
     assert not words.model and words.rankings is not None
     assert not panels["Slots"].state.model and "LECCR" in panels["Slots"].state.message
     assert panels["Train"].state.preset == WORLDS["photographs"].preset
+    panels["Compare"]["dl-own-captions"].keep([Caption("ein rotes Bild", "de", "red.png")])
+    world_workbench.cache_clear()
+    again = world_workbench("photographs", photographs)
+    assert again is not app.workbench and again.captioned is again and again.alt("red.png") == "ein rotes Bild"
 
 
 def test_the_switch(lab, photographs):
