@@ -1,4 +1,4 @@
-"Without the extras, a run is loaded and searches; what needs an extra names the command that installs it"
+"With torch alone, a run is loaded and searches; what needs another extra names the command that installs it"
 
 import json
 import re
@@ -15,6 +15,7 @@ from dasd_lab.backbone.own_features import FeatureFiles
 from dasd_lab.backbone.packaged import packaged_file
 from dasd_lab.base.contracts import LabError
 from dasd_lab.base.foundation import install_command
+from dasd_lab.base.workers import Workers
 from dasd_lab.commands.cli import main
 from dasd_lab.corpora import clips
 from dasd_lab.corpora.own.formats import open_tables
@@ -75,8 +76,8 @@ def modules_of(*extras: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def core():
-    "A process where only the core is installed; it forks others, which need not import everything"
-    without = ",".join(sorted(modules_of("all") - OF_THE_CORE))
+    "A process where only the core and torch are installed; it forks others, which need not import everything"
+    without = ",".join(sorted(modules_of("all") - modules_of("torch") - OF_THE_CORE))
     command = [sys.executable, "-c", CORE, without]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield process
@@ -134,6 +135,7 @@ def test_a_missing_extra_is_named(of_the_core, tmp_path, extra, words):
         ("video", "av", clips._pyav),
         ("hdf5", "h5py", lambda: FeatureFiles("features.h5")),
         ("datasets", "pyarrow", lambda: next(open_tables({}))),
+        ("ray", "ray", lambda: next(Workers("auto").each(abs, [1]))),
         ("milvus", "pymilvus", lambda: milvus.MilvusEngine("http://localhost:1", "gallery")),
         ("smalr", "gensim", lambda: vectors.WordFiles({})),
         ("smalr", "jieba", lambda: word_tokenizer.__wrapped__("jieba")),

@@ -1,4 +1,4 @@
-"Feature stores with several processes, encoders killed at random points, and folders of other stores"
+"Feature stores, encoders killed while they write, and folders of other stores"
 
 import os
 import signal
@@ -14,7 +14,8 @@ from dasd_lab.backbone.store import is_whole, open_store, read_plan
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.backbone.towers import Backbone, build_clip, save_backbone
 from dasd_lab.base.contracts import Caption, LabError
-from dasd_lab.corpora.catalog import Corpus
+from dasd_lab.commands.cli import main
+from dasd_lab.corpora.catalog import CORPORA, Corpus, register_corpus
 from dasd_lab.corpora.visuals import Visuals
 
 # processes are forked from a server that has imported torch once
@@ -55,13 +56,6 @@ def encode(folder, backbone=None, **options):
     return encode_shards(backbone or tower(), Many(), "train", folder, **dict(shard_rows=ROWS) | options)
 
 
-def process(target, *args, **kwargs):
-    "Start a process"
-    started = PROCESSES.Process(target=target, args=args, kwargs=kwargs)
-    started.start()
-    return started
-
-
 def contents(folder: Path) -> dict[str, bytes]:
     return {f.name: f.read_bytes() for f in folder.iterdir() if not f.name.startswith(".")}
 
@@ -77,21 +71,11 @@ def whole_shards(folder: Path) -> int:
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
     folder = tmp_path_factory.mktemp("straight") / "store"
-    assert encode(folder).missing == []
-    assert len(read_plan(folder).shards) == 45
+    assert len(encode(folder).written) == len(read_plan(folder).shards) == 45
     return folder
 
 
-@pytest.mark.slow
-def test_processes_that_encode_at_once_make_the_same_store(straight, tmp_path):
-    shares = [process(encode, tmp_path / "store", rank=r, world_size=3) for r in range(3)]
-    for share in shares:
-        share.join()
-    assert [share.exitcode for share in shares] == [0] * 3
-    assert contents(tmp_path / "store") == contents(straight)
-
-
-def die_at_third_shard(folder: Path, when: str, **options) -> None:
+def die_at_third_shard(folder: Path, when: str) -> None:
     "Encode, and kill this process while it writes its third shard"
     replace, shards_written = os.replace, 0
 
@@ -105,53 +89,34 @@ def die_at_third_shard(folder: Path, when: str, **options) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     os.replace = dying_replace
-    encode(folder, **options)
+    encode(folder)
 
 
 @pytest.mark.parametrize("when,whole", [("before the rename", 2), ("after the rename", 3)])
-def test_an_encoder_killed_while_it_writes_is_continued_by_another_number_of_processes(straight, tmp_path, when, whole):
-    killed = process(die_at_third_shard, tmp_path / "store", when, rank=1, world_size=3)
+def test_an_encoder_killed_while_it_writes_is_continued(straight, tmp_path, when, whole):
+    killed = PROCESSES.Process(target=die_at_third_shard, args=(tmp_path / "store", when))
+    killed.start()
     killed.join()
     assert killed.exitcode == -signal.SIGKILL
     assert whole_shards(tmp_path / "store") == whole
     assert bool(list((tmp_path / "store").glob(".image*"))) == (whole == 2)
-    first = encode(tmp_path / "store", rank=1, world_size=2)
-    second = encode(tmp_path / "store", rank=0, world_size=2)
-    assert len(first.written) + len(second.written) == 45 - whole
+    assert len(encode(tmp_path / "store").written) == 45 - whole
     assert contents(tmp_path / "store") == contents(straight)
 
 
-def command(words: list, environment: dict, out: str) -> None:
-    "The command in a process of its own, as torchrun starts it"
-    import contextlib
-
-    from dasd_lab.commands.cli import main
-    from dasd_lab.corpora.catalog import register_corpus
-
+def test_the_command_completes_a_store_and_refuses_another_type(straight, tmp_path, capfd):
     register_corpus("many")(Many)
-    os.environ |= environment
-    with open(out, "w") as f, contextlib.redirect_stdout(f), contextlib.redirect_stderr(f):
-        code = main(words)
-    os._exit(code)
-
-
-def test_the_command_takes_its_share_from_the_environment_and_refuses_another_type(straight, tmp_path):
     save_backbone(tower(), tmp_path / "backbone")
     words = ["features", "many", "--backbone", str(tmp_path / "backbone"), "--shard-rows", str(ROWS)]
     words += ["--out", str(tmp_path / "store")]
-    for more, code in (((), 0), (("--dtype", "bfloat16"), 1)):
-        ranks = [dict(RANK=str(rank), WORLD_SIZE="2") for rank in range(2)]
-        outs = [tmp_path / f"out {rank}" for rank in range(2)]
-        shares = [process(command, [*words, *more], rank, str(out)) for rank, out in zip(ranks, outs)]
-        for share in shares:
-            share.join()
-        told = [out.read_text() for out in outs]
-        assert [share.exitcode for share in shares] == [code] * 2, told
-        assert contents(tmp_path / "store") == contents(straight)
-        if code:
-            assert all("a store of another dtype (float16)" in text and "Traceback" not in text for text in told)
-        else:
-            assert any("200 rows of [16] in float16, 25 shards" in text for text in told)
+    try:
+        assert main(words) == 0
+        assert "200 rows of [16] in float16, 25 shards" in capfd.readouterr().err
+        assert main([*words, "--dtype", "bfloat16"]) == 1
+    finally:
+        CORPORA.pop("many")
+    assert "a store of another dtype (float16)" in capfd.readouterr().err
+    assert contents(tmp_path / "store") == contents(straight)
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,11 @@
 
 # %% auto #0
 __all__ = ['StoredRows', 'checksum', 'kept_rows', 'Shard', 'StorePlan', 'read_plan', 'agree', 'is_whole', 'finish_store',
-           'merge_stores', 'FeatureStore', 'open_store']
+           'FeatureStore', 'open_store']
 
 # %% ../../nbs/03_backbone/2_features/30_store.ipynb #05629c39
 import hashlib
 import json
-import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from torch import Tensor
 
 from ..base.contracts import LabError, expect
 from ..base.presets import leaves, opening, plain, read_json, settings
-from ..base.storage import read_manifest, sha256, unseal, whole_file, write_json, write_tensors
+from ..base.storage import read_manifest, sha256, unseal, write_json, write_tensors
 
 # %% ../../nbs/03_backbone/2_features/30_store.ipynb #c2a06441
 class StoredRows:
@@ -198,29 +197,6 @@ def finish_store(
         files = {name: sha256(folder / name) for name in ["ids.json", *names]}
         write_json(dict(kind="features", store=plan.digest, files=files), folder / "manifest.json")
     return missing
-
-# %% ../../nbs/03_backbone/2_features/30_store.ipynb #787c7a75
-def merge_stores(
-    folders: Sequence[str | Path],  # each with some shards of one plan
-    out: str | Path,  # folder for all shards; may be one of the folders
-) -> None:
-    "Merge the shards that several machines encoded into one store"
-    out = Path(out)
-    plan = read_plan(folders[0])
-    agree(out, plan)
-    for folder in map(Path, folders):
-        agree(folder, plan)
-        new = [s.name for s in plan.shards if is_whole(folder / s.name, plan) and not is_whole(out / s.name, plan)]
-        for name in ["ids.json", *new]:
-            with whole_file(out / name) as fresh:
-                shutil.copyfile(folder / name, fresh)
-    missing = finish_store(out)
-    expect(
-        not missing,
-        f"{out} without {len(missing)} shards, such as {missing[:1]}",
-        "all shards in the folders together",
-        "Encode them, or pass the folders that have them.",
-    )
 
 # %% ../../nbs/03_backbone/2_features/30_store.ipynb #59ebc1dd
 @dataclass(frozen=True, eq=False)

@@ -6,24 +6,23 @@
 __all__ = ['encode_features']
 
 # %% ../../nbs/11_commands/55_features.ipynb #b4a1259c
-import os
 import sys
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
-from cyclopts.types import ExistingFile, NonNegativeInt, PositiveInt
+from cyclopts.types import ExistingFile, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from dasd_lab.commands.arguments import (
     BackboneName,
+    ClusterAddress,
     CommaList,
     CorpusName,
     Folder,
     Name,
     command,
     named_folder,
-    only_one,
     open_corpus,
 )
 
@@ -46,9 +45,9 @@ def _encode(
     out: str | Path | None,  # folder of the store
     backbone: str | Path | None,  # folder of a frozen backbone
     plan: dict[str, Any],  # parts, dtype and shard_rows: what the store holds
-    process: dict[str, Any],  # rank, world_size, workers, batch_size, left_out: how this process works
+    process: dict[str, Any],  # on, workers, batch_size, left_out: how it is encoded
 ) -> None:
-    "Encode the shards of this process"
+    "Encode the shards that are missing"
     import torch
 
     from dasd_lab.backbone.encoding import encode_shards, plan_store
@@ -57,31 +56,19 @@ def _encode(
     from dasd_lab.runs.shipped import run_for
 
     frozen = open_backbone(named_folder(backbone or run_for(corpus.name)))
-    if torch.cuda.is_available():
-        frozen.to(f"cuda:{int(os.environ.get('LOCAL_RANK', '0')) % torch.cuda.device_count()}")
+    here = not process["on"].on
+    if here and torch.cuda.is_available():
+        frozen.to("cuda")
     if not out:
         out = data_root() / "features" / plan_store(frozen, corpus, split, **plan)[0].name
-    rank, world_size = process["rank"], process["world_size"]
-    done = encode_shards(
-        frozen,
-        corpus,
-        split,
-        out,
-        **plan,
-        **process,
-        progress=None if rank else partial(progress_bar, desc="features", unit=" items"),
-    )
-    counts = f"{len(done.written)} shards encoded, {len(done.kept)} already present"
-    print(f"process {rank} of {world_size}: {counts}", file=sys.stderr)
-    if done.missing:
-        print(f"{len(done.missing)} shards of other processes are missing; the last one finishes", file=sys.stderr)
-    else:
-        _report_store(out)
+    progress = partial(progress_bar, desc="features", unit=" items") if here else None
+    done = encode_shards(frozen, corpus, split, out, **plan, **process, progress=progress)
+    print(f"{len(done.written)} shards encoded, {len(done.kept)} already present", file=sys.stderr)
+    _report_store(out)
 
 # %% ../../nbs/11_commands/55_features.ipynb #0f81893b
 _SEVERAL = Parameter(consume_multiple=True)  # after one option
 _Files = Annotated[list[ExistingFile], _SEVERAL]
-_Folders = Annotated[list[str | Path], _SEVERAL]
 
 
 @command
@@ -101,28 +88,22 @@ def encode_features(
     batch_size: PositiveInt | None = None,  # rows encoded at a time (default: 256; of images 16 on a CPU)
     workers: NonNegativeInt = 0,  # processes that read images ahead, per encoding process
     leave_out: _Files = (),  # ids of unreadable images, first on each line; training skips these images
-    rank: NonNegativeInt | None = None,  # number of this process (default: $RANK, or 0)
-    world_size: PositiveInt | None = None,  # number of processes (default: $WORLD_SIZE, or 1)
-    merge: _Folders = (),  # only merge the shards of these folders into --out (default: into the first)
+    on: ClusterAddress = "",  # encode on a Ray cluster: its address, or auto for the cores of this machine
+    cpus: PositiveFloat = 1,  # with --on, cores of a shard
+    gpus: NonNegativeFloat = 0,  # with --on, GPUs of a shard, such as 0.5 for two shards on each
     check: Folder | None = None,  # only verify all checksums of this store
 ) -> None:
     """Encode a corpus with the frozen towers into a feature store; resumes when rerun
 
-    For several processes, run `torchrun --nproc-per-node N -m dasd_lab.commands.cli features …`, or the same command
-    with --rank and --world-size in each. The folder is printed when the store is complete."""
-    only_one(merge=merge, check=check)
+    The folder is printed when the store is complete."""
+    from dasd_lab.base.workers import Workers
+
     if check:
         _report_store(check, check=True)
-    elif merge:
-        from dasd_lab.backbone.store import merge_stores
-
-        merge_stores(merge, out or merge[0])
-        _report_store(out or merge[0])
     else:
         lines = [line for file in leave_out for line in file.read_text("utf-8", "surrogatepass").splitlines()]
         process = dict(
-            rank=int(os.environ.get("RANK", "0")) if rank is None else rank,
-            world_size=int(os.environ.get("WORLD_SIZE", "1")) if world_size is None else world_size,
+            on=Workers(on, cpus, gpus),
             left_out=[line.split("\t")[0] for line in lines if line.strip()],
             workers=workers,
             batch_size=batch_size,

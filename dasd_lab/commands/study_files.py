@@ -12,8 +12,11 @@ from json import loads
 from pathlib import Path
 from typing import Any, Literal
 
+from cyclopts.types import NonNegativeFloat, PositiveFloat
+
 from ..base.foundation import home_path
 from dasd_lab.commands.arguments import (
+    ClusterAddress,
     CommaList,
     File,
     Folder,
@@ -67,10 +70,14 @@ def run_study_file(
     seeds: SeedList | None = None,  # random seeds (default: the study's)
     keep: bool = False,  # keep the trained runs in runs/STUDY, which the explorer Compare opens
     dry_run: bool = False,  # print what is missing, and how long it will take
+    on: ClusterAddress = "",  # run on a Ray cluster: its address, or auto for the cores of this machine
+    cpus: PositiveFloat = 1,  # with --on, cores of a run
+    gpus: NonNegativeFloat = 0,  # with --on, GPUs of a run, such as 0.5 for two runs on each
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Make the runs of a study that its results file does not have yet"
     from dasd_lab.base.foundation import LabError
+    from dasd_lab.base.workers import Workers
     from dasd_lab.evaluation.study_files import read_study
 
     opened = read_study(study)
@@ -83,7 +90,7 @@ def run_study_file(
             note(f"missing: {runs}")
             continue
         if not dry_run:
-            runs.run_all(seeds or opened.seeds, note)
+            runs.run_all(seeds or opened.seeds, note, Workers(on, cpus, gpus))
         plan += runs.planned(seeds or opened.seeds)
     hours = sum(line["cpu_s"] for line in plan) / 3600
     missing, trainings = (sum(line[name] for line in plan) for name in ("missing", "trainings"))

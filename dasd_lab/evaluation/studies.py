@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
+from itertools import groupby
 from pathlib import Path
 from statistics import fmean
 from time import process_time
@@ -28,6 +29,7 @@ from ..base.contracts import RetrievalMethod
 from ..base.foundation import expect, progress_bar
 from ..base.presets import checked, json_line, opening, read_json, vary
 from ..base.storage import whole_file
+from ..base.workers import Workers
 from ..corpora.catalog import Corpus
 from .retrieval import split_columns
 from ..methods.baselines.frozen import Frozen, FrozenConfig
@@ -61,8 +63,11 @@ def run_study(
     shared: Mapping[str, Any] | None = None,  # settings of all lines; a file with others is refused
     report: Callable[[str], None] = print,  # called after each run
     describe: Callable[[dict], str] = str,  # a line in words, for the report
+    *,
+    workers: Workers = Workers(),  # what measures
+    together: Callable[[dict], Any] = id,  # neighbouring jobs with the same value are one task
 ) -> list[dict]:  # all lines of the file
-    "Measure the jobs that a results file does not have, and add a line for each"
+    "Measure the jobs that a results file does not have, and add a line for each; only this process writes the file"
     shared = json.loads(json.dumps(dict(shared or {})))
     lines = read_runs(out)
     different = dict.fromkeys(name for line in lines for name in shared if line.get(name) != shared[name])
@@ -72,15 +77,23 @@ def run_study(
         "the same for all lines",
         "Give another file.",
     )
-    for n, job in enumerate(jobs, 1):
-        if any(all(line.get(name) == value for name, value in job.items()) for line in lines):
-            continue
-        line = shared | job | measure(**job)
-        lines = [*read_runs(out), line]  # another process may have added some
-        with whole_file(out) as f:
-            f.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-        report(f"{n} of {len(jobs)}: {describe(line)}")
+    missing = [job for job in jobs if not any(all(line.get(name) == job[name] for name in job) for line in lines)]
+    tasks = [list(task) for _, task in groupby(missing, together)]
+    n = len(jobs) - len(missing)
+    for task, found in workers.each(partial(_measured, measure), tasks):
+        for job, figures in zip(task, found):
+            line = shared | job | figures
+            lines = [*read_runs(out), line]  # another process may have added some
+            with whole_file(out) as f:
+                f.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+            n += 1
+            report(f"{n} of {len(jobs)}: {describe(line)}")
     return lines
+
+
+def _measured(measure: Callable[..., dict], task: Sequence[dict]) -> list[dict]:
+    "Measure the jobs of a task"
+    return [measure(**job) for job in task]
 
 # %% ../../nbs/07_evaluation/79_studies.ipynb #a1b7c002
 def best_rates(
@@ -212,7 +225,7 @@ def _trained(
     run = train(preset, self.corpus, languages, folder, runtime=Runtime(precision=self.precision), **options)
     for card in self.runs.glob("*/card.json") if self.runs and not self.keep else ():
         if card.parent != folder:  # what was read from it is in the results file
-            shutil.rmtree(card.parent)
+            shutil.rmtree(card.parent, ignore_errors=True)  # so may another worker
     return run
 
 # %% ../../nbs/07_evaluation/79_studies.ipynb #75a3db1e
