@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbformat.v4 import new_code_cell, new_notebook
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "nbs/pages/adding_a_method.ipynb"
@@ -50,12 +52,8 @@ print("exit", main(["train", "bag.pictograms", "--captions", captions, "--langua
 
 def notebook(path: Path, *cells: str) -> None:
     "Write a notebook of code cells"
-    rows = [
-        dict(cell_type="code", id=f"c{i}", metadata={}, execution_count=None, outputs=[], source=cell)
-        for i, cell in enumerate(cells)
-    ]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(dict(cells=rows, metadata={}, nbformat=4, nbformat_minor=5)))
+    nbformat.write(new_notebook(cells=[*map(new_code_cell, cells)]), path)
 
 
 def replace_in(path: Path, old: str, new: str) -> None:

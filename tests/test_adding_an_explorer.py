@@ -1,11 +1,13 @@
 "An explorer that is added as CONTRIBUTING says, in a copy of the repository, has a tab"
 
-import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import nbformat
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 ROOT = Path(__file__).resolve().parents[1]
 STATE = """from traitlets import Int
@@ -60,18 +62,10 @@ print("opened", panel.__module__)
 """
 
 
-def notebook(module: str, title: str, code: str) -> dict:
-    "A notebook that exports a module"
-    sources = [
-        ("markdown", f"# {title}\n\n> {title}"),
-        ("code", f"#| default_exp {module}"),
-        ("code", f"#| export\n{code}"),
-    ]
-    cells = [dict(cell_type=kind, id=str(i), metadata={}, source=text) for i, (kind, text) in enumerate(sources)]
-    for cell in cells[1:]:
-        cell |= dict(outputs=[], execution_count=None)
-    kernel = dict(display_name="python3", language="python", name="python3")
-    return dict(cells=cells, metadata=dict(kernelspec=kernel), nbformat=4, nbformat_minor=5)
+def notebook(path: Path, module: str, title: str, code: str) -> None:
+    "Write a notebook that exports a module"
+    cells = [new_markdown_cell(f"# {title}\n\n> {title}"), new_code_cell(f"#| default_exp {module}")]
+    nbformat.write(new_notebook(cells=[*cells, new_code_cell(f"#| export\n{code}")]), path)
 
 
 def run(copy: Path, *command) -> str:
@@ -98,8 +92,8 @@ def test_an_explorer_that_is_added_as_contributing_says_has_a_tab(tmp_path):
     explorers = tmp_path / "nbs/09_explore"
     folder = explorers / "8_lengths"
     folder.mkdir()
-    (folder / "10_state.ipynb").write_text(json.dumps(notebook("explore.lengths.state", "Lengths: state", STATE)))
-    (folder / "30_panel.ipynb").write_text(json.dumps(notebook("explore.lengths.panel", "Lengths: panel", PANEL)))
+    notebook(folder / "10_state.ipynb", "explore.lengths.state", "Lengths: state", STATE)
+    notebook(folder / "30_panel.ipynb", "explore.lengths.panel", "Lengths: panel", PANEL)
     app = explorers / "80_app.ipynb"
     line = '    Compare=\\"comparison\\",\\n'
     text = app.read_text(encoding="utf-8")

@@ -1,14 +1,12 @@
-"The command line: streams, exit codes, interruptions"
+"The command line: streams and exit codes"
 
 import contextlib
 import io
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,12 +16,6 @@ from dasd_lab.commands.cli import COMMANDS, command_line, main
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMAND = str(Path(sys.executable).parent / "dasd-lab")
-# a process started in the background inherits that SIGINT is ignored
-WITH_SIGINT = """
-import os, signal, sys
-signal.signal(signal.SIGINT, signal.SIG_DFL)
-os.execv(sys.argv[1], sys.argv[1:])
-"""
 
 
 def shell(*words) -> subprocess.CompletedProcess:
@@ -123,30 +115,6 @@ def test_a_closed_pipe_is_no_error(squares):
         check=False,
     )
     assert result.returncode == 0 and result.stderr == "", result.stderr
-
-
-@pytest.mark.skipif(os.name != "posix", reason="signals")
-def test_an_interrupted_build_leaves_nothing(tmp_path):
-    "Progress goes to standard error; Ctrl-C ends with 130 and no half-written folder"
-    child = subprocess.Popen(
-        [sys.executable, "-c", WITH_SIGINT, COMMAND, "corpus", "build", "--folder", tmp_path / "corpus"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=ROOT,
-        start_new_session=True,
-    )
-    progress = b""
-    os.set_blocking(child.stderr.fileno(), False)
-    until = time.monotonic() + 600
-    while b"scenes" not in progress and time.monotonic() < until and child.poll() is None:
-        progress += child.stderr.read() or b""
-        time.sleep(0.1)
-    child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=600)
-    assert child.returncode == 130 and out == b"" and b"Traceback" not in err, err[-2000:]
-    assert "scenes …\n".encode() in progress and b"%|" not in progress + err
-    assert err.rstrip().endswith(b"interrupted")
-    assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
 
 
 COLOURS = dict(

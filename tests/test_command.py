@@ -81,12 +81,6 @@ def test_a_mistake_about_a_folder_is_reported_before_anything_is_loaded(words, m
     assert result.stdout.splitlines()[-1] == "False", "torch was loaded"
 
 
-def test_a_corpus_that_is_missing_says_what_to_get(monkeypatch, tmp_path):
-    monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path))
-    result = lab("translate", "--corpus", "multi30k", "--to", "de", "--engine", "apertium")
-    assert result.returncode == 1 and "multi30k" in result.stderr and "Expected" in result.stderr
-
-
 def test_train_without_a_preset_shows_the_plan_and_starts_nothing(tmp_path):
     result = lab("train", "--out", tmp_path / "run")
     assert result.returncode == 1
@@ -223,21 +217,3 @@ def test_the_command_prints_warnings_without_their_place():
     first, *others = done.stderr.splitlines()
     assert first == "A query of 2,199 characters: only the first 1,000 are used."
     assert done.returncode == 1 and len(others) == 1 and "nowhere" in others[0]
-
-
-def test_kept_embeddings_belong_to_the_settings_of_the_image_tower():
-    from types import SimpleNamespace
-
-    from dasd_lab.search.gallery.views import _kept_in
-
-    images = SimpleNamespace(ids=["a"])
-    corpus = SimpleNamespace(name="c", visuals=lambda split: images, pictures_stamp=lambda split: "stamp")
-
-    def file(**settings):
-        side = SimpleNamespace(noted_fingerprint="same", name="tower", **settings)
-        return _kept_in(SimpleNamespace(read_columns=(), visual_side=side, describer=None), corpus, "test")
-
-    usual = dict(config=dict(quick_gelu=True), preprocessing=dict(size=224))
-    others = dict(config=dict(quick_gelu=False)), dict(preprocessing=dict(size=336))
-    assert file(**usual) == file(**usual)
-    assert len({file(**usual), *(file(**usual | other) for other in others)}) == 3

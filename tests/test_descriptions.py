@@ -1,11 +1,6 @@
-"Descriptions: tiny captioning models, interruption, text files, and the captioner in the results of a run"
+"Descriptions: tiny captioning models, frames of clips, errors, and the captioner in the results of a run"
 
 import json
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +15,6 @@ from dasd_lab.commands.cli import main
 from dasd_lab.corpora.by_machine.captioners import CaptioningModel, ChatModel, open_captioner
 from dasd_lab.corpora.captions import caption_line
 from dasd_lab.corpora.catalog import FolderCorpus
-from dasd_lab.corpora.descriptions import describe_split, read_lines
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.runs.loading import load_run
 from dasd_lab.training.recipes import train, training_data
@@ -93,29 +87,6 @@ def test_every_frame_reaches_a_chat_model(kind, clips, models):
     assert not any(torch.equal(logits[0], other) for other in logits[1:])
 
 
-def test_a_description_does_not_repeat_the_prompt(models, monkeypatch):
-    captioner = ChatModel(models("llava"), max_new_tokens=4)
-    apply_chat_template = captioner.processor.apply_chat_template
-    prompts = []
-
-    def record(*args, **options):
-        prompts.append(apply_chat_template(*args, **options))
-        return prompts[-1]
-
-    monkeypatch.setattr(captioner.processor, "apply_chat_template", record)
-    descriptions = captioner.describe([PICTURES[0], CLIPS[0]])
-    captioner.again([PICTURES[0]])
-    assert [prompt.split("> ", 1)[1] for prompt in prompts] == [
-        "Please describe the contents of this image in detail. Assistant: ",
-        "Please describe the contents of this video in detail. Assistant: ",
-        "What do you see? Assistant: ",
-    ]
-    assert all(len(text.split()) <= 4 and "User:" not in text for text in descriptions)
-    prompted = CaptioningModel(models("blip"), "a photo of the", max_new_tokens=6).describe(PICTURES)
-    assert not any(text.startswith("a photo of the") for text in prompted)
-    assert prompted != CaptioningModel(models("blip"), max_new_tokens=6).describe(PICTURES)
-
-
 def test_errors_name_the_next_step(models, tmp_path, monkeypatch):
     monkeypatch.setenv("DASD_LAB_WEIGHTS", str(tmp_path))
     for call, message in (
@@ -128,80 +99,6 @@ def test_errors_name_the_next_step(models, tmp_path, monkeypatch):
     ):
         with pytest.raises(LabError, match=message):
             call()
-
-
-SLOW = """
-import sys, time
-sys.path.insert(0, {tests!r})
-from dasd_lab.corpora.catalog import FolderCorpus
-from dasd_lab.corpora.descriptions import describe_split
-
-class Slow:
-    name = 'slow'
-    settings = dict(prompt='?')
-
-    def describe(self, batch):
-        with open({log!r}, 'a') as f:
-            f.write('x' * len(batch))
-        time.sleep({pause})
-        return [f'Mean {{frames.mean():.3f}}.' for frames in batch]
-
-print(describe_split(FolderCorpus({root!r}), 'train', Slow(), batch_size=2).new)
-"""
-
-
-class SlowCaptioner:
-    "The captioner of `SLOW`, which must not be called here"
-
-    name = "slow"
-    settings = dict(prompt="?")
-    describe = None
-
-
-def slow_command(pictures, log, pause):
-    "Command that describes the images with a pause per batch and counts them in a log"
-    tests = str(Path(__file__).parent)
-    return [sys.executable, "-c", SLOW.format(tests=tests, log=str(log), root=str(pictures), pause=pause)]
-
-
-def wait_for_lines(pictures, n):
-    "File of the descriptions, once it has n lines"
-    deadline = time.time() + 90
-    while time.time() < deadline:
-        for path in pictures.glob("descriptions/*/train.jsonl"):
-            if path.read_bytes().count(b"\n") >= n:
-                return path
-        time.sleep(0.02)
-    raise TimeoutError(f"fewer than {n} descriptions")
-
-
-def test_a_kill_loses_no_written_description(pictures, tmp_path):
-    log = tmp_path / "described"
-    process = subprocess.Popen(slow_command(pictures, log, 0.3))
-    path = wait_for_lines(pictures, 6)
-    corpus = FolderCorpus(pictures)
-    with pytest.raises(LabError, match="another process"):
-        describe_split(corpus, "train", SlowCaptioner())
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    n_written = len(read_lines(path))
-    n_described = len(log.read_text())
-    assert 6 <= n_written < 24
-    assert n_described - n_written in (0, 2)  # at most one batch is lost
-    with pytest.warns(UserWarning, match="not described yet by slow"):
-        assert corpus.descriptions("train") == [""] * 24
-    with open(path, "a") as f:
-        f.write('{"id": "v9", "stamp": "12')  # an incomplete line
-    resumed = subprocess.run(slow_command(pictures, log, 0), capture_output=True, text=True, check=True)
-    assert int(resumed.stdout) == 24 - n_written
-    assert len(log.read_text()) == n_described + 24 - n_written
-    assert corpus.captioner("train")["captioner"] == "slow"
-    expected = [f"Mean {visual.frames.mean():.3f}." for visual in corpus.visuals("train")]
-    assert corpus.descriptions("train") == expected
-    for line in path.read_text().splitlines():
-        json.loads(line)
-    repeated = subprocess.run(slow_command(pictures, log, 0), capture_output=True, text=True, check=True)
-    assert repeated.stdout == "0\n"
 
 
 def describe_with_blip(pictures, models, capsys, max_new_tokens):

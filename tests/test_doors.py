@@ -16,7 +16,6 @@ from contextlib import closing, suppress
 from itertools import product
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from colours import Named
@@ -27,12 +26,10 @@ from served import draw, make
 from squares import SOURCE, TINY, Squares
 
 from dasd_lab.base.contracts import Caption, LabError, evaluating
-from dasd_lab.base.foundation import counted
 from dasd_lab.base.presets import leaves, vary
 from dasd_lab.base.storage import table_cell, table_text, whole_folder
 from dasd_lab.corpora.captions import read_captions, write_captions
 from dasd_lab.corpora.visuals import DECODERS, read_picture
-from dasd_lab.evaluation.retrieval import rank
 from dasd_lab.runs.loading import load_run
 from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.search.gallery.inputs import MOST_TEXT
@@ -195,17 +192,6 @@ def test_texts_are_limited_wherever_they_enter_a_gallery(gallery, door):
         assert g.facts(sorted(g.ids)).to_json() == before
 
 
-def test_what_is_no_image_is_refused_and_whole_numbers_of_any_type_are_not(gallery):
-    with closing(StoredGallery(gallery, Named())) as g:
-        for value in (None, 5, object()):
-            for target in (g, Gallery(Named())):
-                with pytest.raises(LabError, match="type"):
-                    target.add(value)
-        assert len(g.search("rot", "de", k=np.int64(2), skip=np.int32(1))) == 2 and counted(np.int64(2)) == 2
-    with pytest.raises(LabError, match="integers"):
-        rank(None, torch.ones(1, 3), dict(features=torch.ones(2, 3)), [0.7])
-
-
 @pytest.mark.parametrize("ids, rows, width, given", [
     ("abc", 2, 3, True), ("ab", 5, 3, True), ("ab", 2, 4, True), ("aa", 2, 3, True), ("k", 1, 3, True),
 ])  # fmt: skip
@@ -302,7 +288,7 @@ def test_no_file_of_a_model_is_a_device_or_too_large(model, file):
     if path.suffix == ".json":
         path.unlink()
         with open(path, "w") as f:
-            f.truncate(2**31)  # without blocks on the disk
+            f.truncate(2**28)  # without blocks on the disk
         with pytest.raises(LabError):
             load_run(model)
 

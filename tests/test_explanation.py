@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from dasd_lab.backbone.towers import load_backbone
-from dasd_lab.base.contracts import LabError, RetrievalMethod
+from dasd_lab.base.contracts import LabError
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.runs.saved import load_method
 from dasd_lab.runs.shipped import shipped_run
@@ -51,31 +51,6 @@ def test_leave_one_out_is_the_shortened_query(corpus, galleries, form, language)
         assert word.contribution == pytest.approx(full - score(gallery, shorter, language, caption.visual_id), abs=1e-4)
     assert result.score == pytest.approx(full, abs=1e-5)
     assert len(result.words) >= len(words)
-
-
-class Elsewhere(torch.Tensor):
-    "Says that it is on another device than the images of a gallery"
-
-    device = torch.device("meta")
-
-
-class OnADevice(RetrievalMethod):
-    "Encodes captions on a device, and compares only what is there"
-
-    name = "on_a_device"
-    languages = ("de",)
-
-    def encode_captions(self, captions, language):
-        return torch.zeros(len(captions), 3).as_subclass(Elsewhere)
-
-    def score(self, text_features, visuals):
-        assert visuals["features"].device == text_features.device
-        return torch.ones(len(text_features), 1)
-
-
-def test_words_are_left_out_on_the_device_of_the_method():
-    result = leave_one_out(OnADevice(), "ein roter Hund", "de", dict(features=torch.zeros(1, 3)))
-    assert [word.contribution for word in result.words] == [0, 0, 0]
 
 
 def test_regions_are_covered_in_evaluation_mode(galleries, monkeypatch):

@@ -1,9 +1,8 @@
-"The Adapters explorer agrees with the model: matrices, similarity, ranks with adapters off; other models and galleries"
+"The Adapters explorer agrees with the model: matrices, similarity, ranks with adapters off; a model chosen later"
 
 import numpy as np
 import pytest
 import torch
-from squares import SOURCE, TINY, Squares
 
 from dasd_lab.base.contracts import LabError
 from dasd_lab.evaluation.adaptation import (
@@ -13,7 +12,7 @@ from dasd_lab.evaluation.adaptation import (
 )
 from dasd_lab.explore.adapters import figures
 from dasd_lab.explore.adapters.panel import Adapters
-from dasd_lab.explore.adapters.state import NOW, OWN_IMAGE, AdaptersState
+from dasd_lab.explore.adapters.state import NOW, AdaptersState
 from dasd_lab.explore.workbench import TRANSLATED, Workbench, default_workbench
 from dasd_lab.runs.shipped import shipped_run
 from dasd_lab.search.gallery.in_memory import Gallery
@@ -105,38 +104,6 @@ def test_a_model_chosen_during_the_work(bench):
         state.model = "DASD"
         take(100, language, report=lambda *_: state.set_trait("model", "static adapter"))
         assert (state.model, state.message, state.many, state.recall) == ("static adapter", "", None, None)
-
-
-@pytest.mark.slow
-def test_a_tiny_run():
-    "A method with two blocks on plain squares: a corpus without styles, which cannot generate captions"
-    from dasd_lab.training.recipes import train
-    from dasd_lab.training.source_model import train_source
-
-    corpus = Squares()
-    run = train(TINY, corpus, backbone=train_source(SOURCE, corpus, progress=False), progress=False)
-    bench = Workbench(run.method, corpus, ("train",))
-    state = AdaptersState(bench)
-    state.ask(
-        "ein rotes Quadrat auf der Wiese.", "ein blaues Quadrat auf der Wiese.", "ein gelbes Quadrat auf der Wiese."
-    )
-    assert state.message == ""
-    assert state.blocks == (0, 1)
-    assert state.adapted.generated.shape == (3, 2, 4, 4)
-    state.switch(1)
-    assert (state.adapted.change[:, 1] == 0).all()
-    state.draw(2)
-    assert state.message == ""
-    assert all(query.why == OWN_IMAGE for query in state.parsed)  # machine translations, as there are no others
-    state.take_many(30)
-    assert state.message == ""
-    assert state.many.labels == {} or "content" in state.many.labels
-    state.take_recall(20)
-    assert len(state.recall) == 4
-    state.draw_pairs()
-    panel = Adapters(state)
-    assert panel["dl-maps"].figure
-    assert len(panel.on.buttons) == 2
 
 
 def test_without_captions(bench):

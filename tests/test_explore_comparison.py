@@ -1,6 +1,5 @@
 "Runs side by side, on the shipped weights, against independent computations"
 
-import numpy as np
 import pytest
 import torch
 from scipy.stats import binom
@@ -12,7 +11,7 @@ from dasd_lab.evaluation.comparison import (
 from dasd_lab.evaluation.retrieval import Ranks, rank
 from dasd_lab.explore.comparison.panel import PAGE_SIZE, Compare
 from dasd_lab.explore.comparison.state import KINDS, CompareState
-from dasd_lab.explore.workbench import Workbench, default_workbench
+from dasd_lab.explore.workbench import default_workbench
 
 
 @pytest.fixture(scope="module")
@@ -90,22 +89,6 @@ def test_hits_of_the_selected_query(bench, state):
         assert [visual_id for visual_id, _ in query.hits[name]] == hits.ids
         assert query.ranks[name] == 1
         assert hits.ids.index(query.visual_id) == 0
-
-
-@pytest.mark.slow
-def test_a_model_with_other_languages(bench):
-    "Languages that a run does not support are empty in the table"
-    main = bench.main.method
-    german = main.__class__.__new__(main.__class__)
-    german.__dict__.update(main.__dict__)
-    german.languages = ("de",)
-    state = CompareState(Workbench({"all": main, "German": german}, bench.corpus), n_pictures=20)
-    state.choose("all", "German")
-    state.evaluate(["de", "fr"])
-    assert not state.message
-    assert state.languages() == ["de"]
-    assert np.isnan(state.table().loc["fr", "German"])
-    assert state.table().loc["fr", "all"] > 0
 
 
 def test_panel_and_state_agree(bench):

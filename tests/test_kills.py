@@ -76,7 +76,7 @@ def import_captions(source: Path, folder: Path, began: Path) -> None:
     import_corpus(understood, folder)
 
 
-@pytest.fixture(params=[publish, import_captions])
+@pytest.fixture(params=[pytest.param(publish, marks=pytest.mark.slow), import_captions])
 def job(request, tmp_path):
     "What writes a folder, and what it is made from"
     from dasd_lab.training.recipes import train

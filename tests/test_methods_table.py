@@ -1,9 +1,6 @@
-"Every method in every language on a made-up Flickr8k, descriptions by retrieval, and the tool that ships weights"
+"Every method in every language on a made-up Flickr8k, and descriptions by retrieval"
 
 import json
-import sys
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from squares import SOURCE, TINY, Squares
@@ -20,7 +17,6 @@ from dasd_lab.evaluation.fields import field_test, usual_fields
 from dasd_lab.evaluation.methods import MethodRuns, method_run, run_methods
 from dasd_lab.evaluation.studies import StudyData, read_runs
 
-ROOT = Path(__file__).resolve().parents[1]
 LANGUAGES = ("de",)
 SHORT = vary(TINY, {"stages.0.steps": 4, "stages.1.steps": 2, "training_captions": ["mt", "human"]})
 
@@ -114,33 +110,3 @@ def test_descriptions_by_retrieval(corpus, backbone, tmp_path):
     assert describe_by_retrieval(corpus, backbone, ["train"]) == []
     manifest = json.loads((made.folder / "manifest.json").read_text())
     assert manifest["settings"]["own_captions"] is False and manifest["settings"]["corpus"] == "flickr8k"
-
-
-def test_shipped_parts_are_refused_where_they_are_too_large(corpus, tmp_path, monkeypatch):
-    monkeypatch.setenv("DASD_LAB_FLICKR8K", str(corpus.root))
-    monkeypatch.syspath_prepend(str(ROOT / "tools/release"))
-    import ship
-
-    monkeypatch.setitem(sys.modules, "ship", ship)
-    world = ship.WORLDS["photographs"]
-    assert world.parts == ("backbone", "concepts", "method", "paper", "smalr", "multilingual", "words", "leccr")
-    assert world.largest == 32
-    shipping = ship.Shipping(
-        "photographs", SimpleNamespace(**vars(world) | dict(corpus="flickr8k")), tmp_path / "out", 0
-    )
-    (tmp_path / "out/method").mkdir(parents=True)
-    (tmp_path / "out/method/model.safetensors").write_bytes(b"0" * 25_000_000)
-    shipping.refuse_large("leccr", 4.9, "it is kept")
-    shipping.refuse_large("method", 29, "it is kept")  # replaces the one that is there
-    with pytest.raises(SystemExit, match="leccr is refused: 33.0 MB in all, at most 32; nothing is trained"):
-        shipping.refuse_large("leccr", 8, "nothing is trained")
-    monkeypatch.setattr(ship, "ROOT", tmp_path)
-    (tmp_path / "out/card.json").write_text("{}")
-
-    def save(folder):
-        folder.mkdir(parents=True)
-        (folder / "model.safetensors").write_bytes(b"0" * 1000)
-
-    shipping.add("smalr", save, dict(cpu_s=1))
-    assert (tmp_path / "out/smalr/model.safetensors").stat().st_size == 1000
-    assert shipping.card()["companions"]["smalr"]["cpu_s"] == 1

@@ -142,20 +142,6 @@ def test_every_row_of_the_benchmark_learns_what_the_plain_step_learns(pair, stag
         assert row["loss_apart"] < 1e-5 and row["learnt_apart"] < 1e-2, (name, row)
 
 
-def called(module, monkeypatch, *words):
-    monkeypatch.setattr(sys, "argv", [module.__file__, *words])
-    return module.main()
-
-
-@pytest.mark.slow
-def test_the_benchmark_of_a_step_runs(monkeypatch, capsys, tmp_path):
-    threads = torch.get_num_threads()
-    called(bench_train, monkeypatch, "--tiny", "--rounds", "2", "--json", str(tmp_path / "a.json"))
-    torch.set_num_threads(threads)
-    assert [r["row"] for r in json.loads((tmp_path / "a.json").read_text())["rows"]][-2:] == ["lab", "length"]
-    assert "plain" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("preset", ["dasd.pictograms", "leccr.pictograms"])
 def test_the_advice_as_json(preset, capsys):
     assert main(["speed", preset, "--sizes", "4,8", "--seconds", "5", "--json"]) == 0

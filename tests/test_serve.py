@@ -299,27 +299,6 @@ class Other(Named):
         self.backbone.register_buffer("other", torch.ones(1))
 
 
-def test_an_id_is_never_opened_as_a_file(tmp_path, monkeypatch):
-    "Not even the id of an image without embedding, when a file of that name is in the working folder"
-    drawn = draw(tmp_path / "drawn", 1)
-    gallery = make(tmp_path / "gallery", drawn)
-    other = StoredGallery(gallery.folder, Other())
-    assert other.embedding != gallery.embedding
-    monkeypatch.chdir(tmp_path)
-    picture("blue", 0).save("red-00.png")
-    assert client(other).get("/api/search", params=dict(like="red-00.png")).status_code == 400
-    (drawn / "red-00.png").unlink()
-    with pytest.warns(UserWarning, match="could not be read"):
-        assert other.embed() == 3
-    ask = client(other)
-    assert ids(ask.get("/api/search", params=dict(text="rot")))[-1] != "red-00.png" and len(other) == 4
-    for params in (dict(like="red-00.png"), dict(like="red-00.png", text="rot")):
-        answer = ask.get("/api/search", params=params)
-        assert answer.status_code == 400 and "gallery embed" in answer.json()["next_step"], answer.text
-    assert ids(ask.get("/api/search", params=dict(like="green-00.png")))[0] == "green-00.png"
-    gallery.close()
-
-
 def test_no_answer_contains_a_path_of_this_machine(tmp_path, monkeypatch):
     "Neither successful nor failed ones, also when the disk fails; and no filter can find it letter by letter"
     monkeypatch.chdir(tmp_path)
@@ -453,25 +432,6 @@ def test_removed_and_refused_uploads_leave_no_file(gallery):
     source = Path(gallery.facts(["red-00.png"])["source"].item())
     assert ask.delete("/api/picture", params=dict(id="red-00.png")).status_code == 200
     assert source.is_file()  # not an upload
-
-
-def test_an_image_that_is_uploaded_again_keeps_its_facts(gallery):
-    ask = client(gallery)
-    files = upload(encoded(picture("yellow", 6)))
-    first = ask.post("/api/pictures", files=files, data=dict(facts='{"shade":5,"colour":"amber"}')).json()
-    id = first["id"]
-    change = dict(facts=dict(description="a field of wheat", light=True))
-    assert ask.patch("/api/picture", params=dict(id=id), json=change).status_code == 200
-    again = ask.post("/api/pictures", files=files).json()
-    updated = ask.post("/api/pictures", files=files, data=dict(facts='{"shade":7}')).json()
-
-    def facts(answer):
-        return [answer["facts"][n] for n in ("shade", "colour", "light", "description")]
-
-    assert again["id"] == updated["id"] == id and len(gallery) == 13
-    assert facts(again) == [5, "amber", True, "a field of wheat"]
-    assert facts(updated) == [7, "amber", True, "a field of wheat"]
-    assert again["facts"]["added"] == first["facts"]["added"]
 
 
 # access

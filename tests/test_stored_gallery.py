@@ -348,49 +348,7 @@ def test_linked_and_moved_pictures_are_the_same_pictures(tmp_path, painted, gall
     assert "its id is that of" in import_folder(gallery, other).refused["05.png"]  # another picture
 
 
-def test_a_disk_that_is_not_there_empties_no_gallery(tmp_path, painted, gallery):
-    os.rename(painted, tmp_path / "away")
-    painted.mkdir()
-    with pytest.raises(LabError, match="disk"):
-        import_folder(gallery, painted, remove_gone=True)
-    assert len(gallery) == 12 == len(import_folder(gallery, painted).gone)
-    repaint(painted / "00.png")
-    import_folder(gallery, painted, remove_gone=True)
-    assert len(gallery) == 1
-
-
-def test_what_failed_is_forgotten_when_it_is_gone_or_well(tmp_path, painted, gallery):
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "x.png").write_bytes(b"x")
-    import_folder(gallery, other)
-    whole = (painted / "01.png").read_bytes()
-    stat = (painted / "01.png").stat()
-    for name in ("a.png", "b.png", "01.png"):
-        (painted / name).write_bytes(b"no picture")
-    assert {*import_folder(gallery, painted).failed} == {"a.png", "b.png", "01.png"}
-    (painted / "a.png").unlink()
-    (painted / "01.png").write_bytes(whole)
-    os.utime(painted / "01.png", ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert import_folder(gallery, painted).unchanged == 12 and {*failures(gallery)} == {"b.png", "x.png"}
-
-
 # rules
-
-
-def test_numbers_of_pictures_are_free_ones(tmp_path):
-    gallery = StoredGallery(tmp_path / "g", Named()).add([Image.new("RGB", (4, 4), (i, 0, 0)) for i in range(3)])
-    gallery.delete("picture-00001")
-    gallery.add([Image.new("RGB", (4, 4))] * 2)
-    assert set(gallery.ids) == {f"picture-0000{i}" for i in (2, 3, 4, 5)}
-
-
-def test_a_refused_image_changes_nothing(gallery):
-    before = gallery.thumbnails["00.png"]
-    for id in ("00.png", "new"):
-        with pytest.raises(LabError, match="album"):
-            gallery.add([Image.new("RGB", (4, 4), "blue")], [id], dict(album=[3]), replace=True)
-    assert gallery.thumbnails["00.png"] == before and "new" not in gallery.thumbnails
 
 
 def test_an_id_is_no_path(painted, gallery, monkeypatch):

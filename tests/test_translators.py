@@ -1,11 +1,8 @@
-"Machine translation: random models of the published kinds, Apertium if it is installed, interrupted runs"
+"Machine translation: random models of the published kinds, and own corpora with translated captions"
 
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,13 +12,12 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from dasd_lab.base.contracts import LabError
 from dasd_lab.commands.cli import main
-from dasd_lab.corpora.by_machine.engines import APERTIUM_INSTALL, NLLB, Apertium, Seq2Seq, open_translator
+from dasd_lab.corpora.by_machine.engines import NLLB, Seq2Seq, open_translator
 from dasd_lab.corpora.by_machine.splits import translate_split
-from dasd_lab.corpora.by_machine.translators import TranslationCache, Translator, translations
+from dasd_lab.corpora.by_machine.translators import Translator
 from dasd_lab.corpora.catalog import caption_pairs, corpus_named
 from dasd_lab.corpora.own.corpus import import_corpus, understand
 
-ROOT = Path(__file__).resolve().parents[1]
 ENGLISH = [
     "A dog.",
     "A cat sits on the sofa.",
@@ -39,9 +35,6 @@ SIZES = dict(
     decoder_attention_heads=2,
     encoder_ffn_dim=32,
     decoder_ffn_dim=32,
-)
-apertium = pytest.mark.skipif(
-    not shutil.which("apertium") or not Apertium().supports("en", "es"), reason=f"needs Apertium: {APERTIUM_INSTALL}"
 )
 
 
@@ -236,88 +229,6 @@ def test_errors_say_how_to_get_a_model(tmp_path, folders, monkeypatch):
         Seq2Seq(folders["nllb"], dtype="float33")
 
 
-SLOW = """
-import sys, time
-from dasd_lab.corpora.by_machine.translators import Translator, translations
-
-class Slow(Translator):
-    name = "slow"
-    languages = ("de",)
-
-    def translate(self, texts, source, target):
-        time.sleep(0.05)
-        print(len(texts), flush=True)
-        return [t.upper() for t in texts]
-
-translations([f"sentence {i}" for i in range(400)], Slow(), "de", cache=sys.argv[1], batch=10)
-"""
-
-
-def started(*words):
-    return subprocess.Popen(
-        [sys.executable, "-c", SLOW, *map(str, words)],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-
-
-class Counting(Translator):
-    name = "slow"
-    languages = ("de",)
-
-    def __init__(self):
-        self.asked = []
-
-    def translate(self, texts, source, target):
-        self.asked += texts
-        return [t.upper() for t in texts]
-
-
-def test_an_interrupted_run_resumes(tmp_path):
-    "Killed at arbitrary moments, more than once"
-    path = tmp_path / "cache.sqlite"
-    texts = [f"sentence {i}" for i in range(400)]
-    for n in (2, 5):
-        with started(path) as p:
-            for _ in range(n):
-                p.stdout.readline()
-            p.send_signal(signal.SIGKILL)
-        assert p.returncode == -9
-    n_cached = len(TranslationCache(path).known("slow", "en", "de", texts))
-    assert n_cached >= 50 and n_cached % 10 == 0
-    engine = Counting()
-    found = translations(texts, engine, "de", cache=path)
-    assert found == [t.upper() for t in texts]
-    assert len(engine.asked) == 400 - n_cached
-
-
-@apertium
-def test_apertium_keeps_lines_apart():
-    "One translation per caption, whatever characters it contains"
-    odd = [
-        "A dog runs",
-        "[brackets] ^caret$ {x} a/b \\ <i>",
-        "ends with [",
-        ".",
-        "?!",
-        "犬",
-        '"A man," he said',
-        "A man.  A woman",
-        "#hash *star* +plus ~tilde @at",
-        "[#3]",
-        "a [][] b",
-    ]
-    found = Apertium(batch=4).translate([*odd, *(f"{n} dogs" for n in range(2, 30))], "en", "es")
-    assert len(found) == len(odd) + 28 and all(found)
-    assert [f.split()[0] for f in found[len(odd) :]] == [str(n) for n in range(2, 30)]
-    assert all("perro" in f for f in found[len(odd) :])
-    assert set("[]^${}/\\<>") <= set(found[1])
-    assert found[9] == "[#3]"
-    assert "perro" in found[0].lower()
-
-
 def small_corpus(folder):
     "Four images with two captions each"
     (folder / "train").mkdir(parents=True)
@@ -329,7 +240,10 @@ def small_corpus(folder):
     return folder
 
 
-class OneMissing(Counting):
+class OneMissing(Translator):
+    name = "slow"
+    languages = ("de",)
+
     def translate(self, texts, source, target):
         return [None if t == "caption 0 of 1." else f"deutsch: {t}" for t in texts]
 

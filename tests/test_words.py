@@ -289,28 +289,3 @@ def test_images_without_captions_are_ranked_too(method):
     assert len(panel.rankings.children) == 3
     s.draw(1)
     assert "without captions" in s.message
-
-
-@pytest.fixture
-def bench(method):
-    return Workbench({"SMALR": method}, gallery=gallery_of(method))
-
-
-def test_changing_models(backbone, method, inner):
-    "Another SMALR has other words and languages; results of the first are not shown for it"
-    bench = Workbench({"plain": inner}, gallery=gallery_of(inner))
-    panel = Words(bench)
-    s = panel.state
-    s.look_up("Hund")
-    assert "no model with words" in s.message
-    bench.add("one", method)
-    panel.word.box.value = "كلب"
-    assert s.word_id > 0
-    panel["dl-check-dictionary"].run(wait=True)
-    vocabulary = dict(en=["the", "dog"], fr=["le", "chien"])
-    bench.add("two", method_of(backbone, vocabulary, dict(en=[2, 1], fr=[2, 1]), [0, 1, 0, 1], n=2))
-    panel["dl-model"].value = "two"
-    assert (s.check, s.word_id, s.shown_language) == (None, -1, "en")
-    assert panel["dl-check"].figure is None
-    assert dict(panel["dl-curve-language"].options).keys() == {"English", "French · français"}
-    assert "not in the vocabulary" in panel.word.box.hint

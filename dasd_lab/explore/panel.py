@@ -29,6 +29,7 @@ from dasd_lab.explore.controls import (
     pictures_html,
     prose,
 )
+from .own_captions import OwnCaptions
 from .theme import CSS, empty_figure, language_name
 from .workbench import State, Workbench, open_worlds
 
@@ -73,6 +74,7 @@ class Panel(w.VBox):
                 w.HTML(f"<style>{CSS}</style><h2>{html.escape(self.title)}</h2>{lead}"),
                 *switch,
                 self.text("dl-message-host", _message_html, "message", "busy"),
+                *(self.own_captions() if self.state.needs_captions else []),
                 *self.sections(),
             ]
         )
@@ -402,10 +404,18 @@ def draw(self: Panel) -> None:
 
 @patch
 def draw_button(self: Panel) -> w.Button:
-    "A button that draws a caption"
-    return button(
+    "A button that draws a caption, where images have some"
+    drawing = button(
         "Draw a caption", self.draw, "Search with a random caption, whose image is known", css_class="dl-draw"
     )
+    return self.visible(drawing, lambda s: s.workbench.has_captions)
+
+
+@patch
+def own_captions(self: Panel) -> list[OwnCaptions]:  # empty for the images of a corpus, which has captions
+    "What the page needs captions for, and ways to give some"
+    bench = self.state.images
+    return [] if bench.splits else [OwnCaptions(bench, self.show_workbench, self.fail)]
 
 # %% ../../nbs/09_explore/0_shared/50_panel.ipynb #feb32c5a
 @patch

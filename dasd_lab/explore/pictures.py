@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['MOST', 'Pictures', 'gallery_pictures', 'folder_pictures', 'corpus_pictures', 'own_pictures', 'recent_folders',
-           'remember_folder', 'read_pictures', 'installed_corpus']
+           'remember_folder', 'captions_file', 'kept_captions', 'keep_captions', 'read_pictures', 'installed_corpus']
 
 # %% ../../nbs/09_explore/0_shared/05_pictures.ipynb #71cb398d
 import hashlib
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,10 +18,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+from filelock import FileLock
 
-from ..base.contracts import LabError, RetrievalMethod, expect
+from ..base.contracts import Caption, LabError, RetrievalMethod, expect
 from ..base.foundation import PICTURES_VARIABLE, data_root, pictures_folder
-from ..base.storage import whole_file
+from ..base.storage import whole_file, writable_folder
+from ..corpora.captions import read_captions, write_captions
 from ..corpora.catalog import Corpus, load_corpus
 from ..search.gallery.in_memory import Gallery
 from ..search.gallery.reading import image_bar
@@ -159,15 +161,43 @@ def remember_folder(
     with whole_file(_folders_file()) as file:
         file.write_text("".join(f"{path}\n" for path in kept), encoding="utf-8")
 
+# %% ../../nbs/09_explore/0_shared/05_pictures.ipynb #a7c10002
+def captions_file(
+    folder: Path,  # of photographs, or a gallery on disk
+) -> Path:  # which need not be there
+    "The table with the captions of one's own images"
+    if (folder / "gallery.json").is_file():
+        return folder / "captions.csv"
+    folder = Path(folder).expanduser().resolve()
+    return _stored_in(folder.name, str(folder)).with_suffix(".captions.csv")
+
+
+def kept_captions(
+    file: Path,  # from `captions_file`
+) -> list[Caption]:
+    "The captions that were kept"
+    return read_captions(file) if file.is_file() else []
+
+
+def keep_captions(
+    file: Path,  # from `captions_file`
+    captions: Iterable[Caption],  # further ones
+) -> None:
+    "Add captions to those that were kept"
+    with FileLock(writable_folder(file.parent) / f"{file.name}.lock"):
+        write_captions(dict.fromkeys([*kept_captions(file), *captions]), file)
+
 # %% ../../nbs/09_explore/0_shared/05_pictures.ipynb #4fee24fe
 def read_pictures(
     folder: Path,  # of photographs, or a gallery on disk
     method: RetrievalMethod,  # encodes images
     run: str = "",  # of the method
 ) -> Pictures:
-    "The images of a folder or of a gallery on disk"
+    "The images of a folder or of a gallery on disk, with the captions that were kept"
     read: Callable = gallery_pictures if (folder / "gallery.json").is_file() else folder_pictures
-    return read(folder, method, run)
+    pictures = read(folder, method, run)
+    pictures.gallery.captions += [c for c in kept_captions(captions_file(folder)) if c.visual_id in pictures.gallery]
+    return pictures
 
 # %% ../../nbs/09_explore/0_shared/05_pictures.ipynb #3b5be97e
 def installed_corpus(

@@ -287,11 +287,12 @@ def picture(self: GalleryService, id: Id) -> dict[str, str | bool | Facts]:
 
 
 @patch
-def thumbnail(self: GalleryService, id: Id):
-    "The thumbnail of an image"
+def thumbnail(self: GalleryService, id: Id, large: bool = False):
+    "The thumbnail of an image; a larger one if there is one"
     if id not in self._gallery.thumbnails:
         raise HTTPException(404, "No such image.")
-    return Response(self._gallery.thumbnails[id], media_type="image/webp", headers=CACHED)
+    kept = self._gallery.large if large and id in self._gallery.large else self._gallery.thumbnails
+    return Response(kept[id], media_type="image/webp", headers=CACHED)
 
 # %% ../../nbs/10_serve/30_service.ipynb #34142850
 @patch

@@ -7,7 +7,7 @@ import urllib.request
 from contextlib import contextmanager
 
 import pytest
-from conftest import IDLE, NO_SPLASH, OPENED, ROOT, STATE, Lab, open_guide, shoot
+from conftest import IDLE, NO_SPLASH, OPENED, ROOT, STATE, Lab, open_guide, settle, shoot
 
 FOLDER = ROOT / "nbs/guides"
 GUIDES = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
@@ -76,7 +76,7 @@ def test_the_workbench_shows_images_without_a_click(new_lab, browser):
     with visit(browser, 1600, 1000) as page:
         page.goto(address)
         page.locator(HITS).nth(11).wait_for()
-        page.wait_for_timeout(2000)  # a pop-up would come after the notebook
+        settle(page, 1000)  # a pop-up would come after the notebook
         shoot(page, "lab_1600")
         first = page.locator(HITS).first.bounding_box()
         assert first["y"] > 0 and first["y"] + first["height"] < 1000, first
@@ -102,7 +102,7 @@ def test_nothing_else_runs_by_itself(new_lab, running_lab, browser):
             page.wait_for_function(NO_SPLASH)
             page.evaluate(OPENED, path)
             page.wait_for_function(IDLE)
-            page.wait_for_timeout(3000)
+            settle(page, 1000)
             counts = page.evaluate(STATE)["counts"]
             assert counts and not any(counts), counts
             cells = page.evaluate("window.jupyterapp.shell.currentWidget.content.model.sharedModel.getSource()")

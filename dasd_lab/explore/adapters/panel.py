@@ -101,6 +101,7 @@ class Adapters(Panel):
             s.set_together(message="Enter a caption in any language to see its adapters.", queries=[NO_QUERY])
         else:
             s.draw_pairs()
+            s.message = ""  # pairs are folded at first
 
     def numbers(self, show: Callable[[AdaptersState], pd.DataFrame], *traits: str, needs: str) -> list[w.Widget]:
         "A table that is folded at first"

@@ -38,7 +38,7 @@ from dasd_lab.evaluation.adaptation import (
 from ...evaluation.maps import MapSpec, draw_map
 from ...evaluation.probes import paraphrase_invariance
 from ...evaluation.retrieval import slice_scores
-from ..workbench import State, shows_messages
+from ..workbench import NO_CAPTIONS, State, shows_messages
 from ...methods.dasd.encoder import AdaptedEncoder
 from ...runs.shipped import run_card
 from ...search.gallery.in_memory import best_of_slices
@@ -491,15 +491,11 @@ def _read_comparison(self: AdaptersState) -> None:
 def _caption_pool(self: AdaptersState, languages: Sequence[str], n: int, seed: int) -> list[Caption]:
     "Captions of at most n random images; those with origin 'human' if there are any"
     wb = self.workbench
-    ids = [wb.ids[k] for k in np.random.default_rng(seed).permutation(len(wb.ids))[:n]]
+    captioned = [id for id in wb.ids if wb.captions(id)]
+    ids = [captioned[k] for k in np.random.default_rng(seed).permutation(len(captioned))[:n]]
     captions = [c for id in ids for language in languages for c in wb.captions(id, language)]
     captions += [c for examples in wb.example_captions(languages).values() for c in examples]
-    expect(
-        captions,
-        f"images without captions in {', '.join(languages)}",
-        "a corpus, or captions in the gallery",
-        "Enter the captions instead.",
-    )
+    expect(captions, f"{NO_CAPTIONS[0]} in {', '.join(languages)}", *NO_CAPTIONS[1:])
     return [c for c in captions if c.origin == "human"] or captions
 
 # %% ../../../nbs/09_explore/2_adapters/10_state.ipynb #ebd733ad
@@ -564,12 +560,7 @@ def take_recall(
     method = self.method
     gallery = self.source.gallery
     captions = [c for c in self._draw_captions(n, [language], 0) if c.visual_id in gallery]
-    expect(
-        captions,
-        "images without captions",
-        "captions, which define the target image of each query",
-        "Give a corpus, or add captions to the gallery.",
-    )
+    expect(captions, *NO_CAPTIONS)
     settings = switch_offs(method.adapted)
     if 1 < len(self.blocks_off) < len(method.adapted):
         settings[NOW] = self.blocks_off

@@ -260,7 +260,9 @@ def _about(self: Ask) -> w.VBox:
         css_class="dl-rank-all",
     )
     return section(
-        "Selected image", columns([picture, actions, nearest], [ranks, every, *self._why()]), css_class="dl-about"
+        "Selected image",
+        columns([picture, actions, nearest, *self.own_captions()], [ranks, every, *self._why()]),
+        css_class="dl-about",
     )
 
 # %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #177321cf

@@ -24,7 +24,7 @@ from ...corpora.by_machine.engines import open_translator
 from ...corpora.languages import english_name
 from ...evaluation.retrieval import slice_scores
 from ..caption_queries import query_note, written_captions
-from ..workbench import State, shows_messages
+from ..workbench import NO_CAPTIONS, State, shows_messages
 from ...search.explain.contributions import WordContributions, explain_words
 from ...search.explain.regions import RegionContributions, can_attend, explain_attention, explain_regions
 from ...search.gallery.contact_sheet import SheetRow, sheet_page
@@ -282,8 +282,7 @@ def nearest(
         best = scores.topk(min(k, len(captions)))
         for c, score in zip([captions[i] for i in best.indices], best.values.tolist()):
             rows.append(dict(language=language, caption=c.text, score=score, correct=c.visual_id == id))
-    step = "Open photographs that have some: the world Photographs, or your own after `dasd-lab corpus import FOLDER`."
-    expect(rows, "images without captions", "captions to choose from", step)
+    expect(rows, *NO_CAPTIONS)
     self.nearest_captions = pd.DataFrame(rows)
     return self.nearest_captions
 

@@ -31,7 +31,7 @@ from dasd_lab.evaluation.comparison import (
     right_and_wrong,
     run_folders,
 )
-from ..workbench import State, Workbench, shows_messages
+from ..workbench import NO_CAPTIONS, State, Workbench, shows_messages
 from ...runs.shipped import shipped_run, shipped_runs
 
 # %% ../../../nbs/09_explore/5_comparison/10_state.ipynb #5ad95b76
@@ -72,12 +72,7 @@ class GalleryCorpus:
         self.workbench = workbench
         self.ids = workbench.ids
         self.all_captions = [caption for id in self.ids for caption in workbench.captions(id)]
-        expect(
-            self.all_captions,
-            "images without captions",
-            "captions, which define the target image of each query",
-            "Give a corpus, or add captions to the gallery. Settings and curves need none.",
-        )
+        expect(self.all_captions, *NO_CAPTIONS)
         self.languages = tuple(dict.fromkeys(caption.language for caption in self.all_captions))
 
     def __len__(self) -> int:

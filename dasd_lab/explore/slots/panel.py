@@ -53,6 +53,7 @@ class Slots(Panel):
     def sections(self):
         details = w.VBox([self._image(), self._attention(), self._cosines(), self._nearest()])
         return [
+            *self.own_captions(),
             self.visible(self._wins(), lambda s: s.model, "model"),
             self.visible(self._search(), lambda s: s.model, "model"),
             self.visible(details.add_class("dl-details"), lambda s: s.reading and s.model, "reading", "model"),

@@ -16,7 +16,7 @@ from traitlets import Any, Int, List, Unicode
 
 from ...base.contracts import Caption, LabError, expect
 from ..caption_queries import QueryState, written_captions
-from ..workbench import WORLDS, Workbench, shows_messages
+from ..workbench import NO_CAPTIONS, WORLDS, Workbench, shows_messages
 from dasd_lab.search.explain.slot_attention import (
     content_words,
     has_slots,
@@ -149,14 +149,14 @@ def mixed_captions(
     n: int,  # images
 ) -> list[Caption]:
     "A caption of each of some images in every language"
-    source = self.source
-    gallery = source.gallery
-    sample = np.sort(np.random.default_rng(0).permutation(len(gallery))[:n])
+    bench = self.workbench.captioned
+    ids = [id for id in bench.model(self.model).gallery.ids if bench.captions(id)]
+    sample = np.sort(np.random.default_rng(0).permutation(len(ids))[:n])
     return [
         caption
-        for language in source.languages
+        for language in self.source.languages
         for i in sample
-        for caption in written_captions(self.workbench, gallery.ids[i], language)[:1]
+        for caption in written_captions(bench, ids[i], language)[:1]
     ]
 
 
@@ -169,16 +169,10 @@ def count_wins(
 ) -> None:
     "Count the best slots of the captions of many images in every language"
     source = self.source
-    gallery = source.gallery
     captions = self.mixed_captions(n)
     report(0.2, f"{len(captions):,} captions in {len(source.languages)} languages")
-    expect(
-        captions,
-        "images without captions",
-        "a corpus, or captions in the gallery",
-        "Give a corpus, or add captions with the images.",
-    )
-    wins = slot_wins(gallery, captions)
+    expect(captions, *NO_CAPTIONS)
+    wins = slot_wins(self.workbench.captioned.model(source.name).gallery, captions)
     if self.model == source.name:
         self.wins = wins
 
@@ -196,7 +190,8 @@ def find_nearest(
     method = source.method
     spoken = self.matches.query.language if self.matches else method.backbone.source_language
     language = language or spoken
-    captions = [c for id in source.gallery.ids[:1000] for c in written_captions(self.workbench, id, language)]
+    bench = self.workbench.captioned
+    captions = [c for id in bench.ids[:1000] for c in written_captions(bench, id, language)]
     words = content_words(captions, language)
     if not words and method.describer and language == method.backbone.source_language:
         words = method.describer.words

@@ -31,6 +31,7 @@ function render({model, el}) {
   let spec;
   let listening = false;
   let revision = 0;
+  let figures = 0;  // shown so far: a zoom is kept until the next one
   let mouseDown = false;
   let redrawLater = false;
   let drawWhenShown = false;  // the container has no width while its tab is hidden
@@ -63,6 +64,7 @@ function render({model, el}) {
     if (specText !== model.get('spec')) {
       specText = model.get('spec');
       spec = JSON.parse(specText);
+      figures += 1;
     }
     width = el.clientWidth;
     if (!spec.layout) {
@@ -79,6 +81,7 @@ function render({model, el}) {
     const layout = {
       modebar: {orientation: 'v'},  // beside the title
       ...withTitle(spec.layout, width), width: undefined, autosize: true, selectionrevision: revision,
+      uirevision: figures,
     };
     plotly.react(el, data, layout, config);
     if (model.get('listens') && !listening) listen();
@@ -97,12 +100,7 @@ function render({model, el}) {
   };
   const resized = new ResizeObserver(() => {
     if (!plotly || !el.clientWidth) return;
-    if (drawWhenShown) {
-      draw();
-    } else if (el._fullLayout && el.clientWidth !== width) {
-      width = el.clientWidth;
-      plotly.Plots.resize(el);
-    }
+    if (drawWhenShown || (el._fullLayout && el.clientWidth !== width)) draw();  // a title is broken anew
   });
 
   model.on('change:spec change:changes', draw);

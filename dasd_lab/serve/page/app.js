@@ -242,11 +242,9 @@ async function open(h) {
   try {
     const found = await api(`picture?id=${encodeURIComponent(h.id)}`); if (current !== h.id) return
     h.facts = found.facts; table(found.facts); $('large').alt = seen(h)
-    if (found.original) {
-      const whole = `api/original?id=${encodeURIComponent(h.id)}`, ready = new Image()
-      $('original').href = whole; $('original').hidden = false
-      ready.onload = () => { if (current === h.id) $('large').src = whole }; ready.src = whole
-    }
+    const whole = `api/original?id=${encodeURIComponent(h.id)}`, ready = new Image()
+    $('original').href = whole; $('original').hidden = !found.original
+    ready.onload = () => { if (current === h.id) $('large').src = ready.src }; ready.src = found.original ? whole : `${small(h.id)}&large=true`
   } catch (e) { if (current === h.id) show($('said'), e) }
 }
 
