@@ -61,7 +61,9 @@ class SearchAnswer(BaseModel):
     seems: list[str] = Field([], description="languages of a mixed text; of an unread one, its language or script")
     reader: str = Field("", description="what reads the language if the method was not taught it")
     direction: str = Field("ltr", description="direction in which the text is written")
-    doubt: list[str] = Field([], description="signs that the results may be wrong: nothing, no image, query, negation, concepts, images")
+    doubt: list[str] = Field(
+        [], description="signs that the results may be wrong: nothing, no image, query, negation, concepts, images"
+    )
     unknown: list[str] = Field([], description="words of the query that no training caption has")
     negations: list[str] = Field([], description="words of the query that negate, which no model here understands")
     more: bool = Field(False, description="whether there are further images")
