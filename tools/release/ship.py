@@ -36,7 +36,7 @@ from dasd_lab.base.contracts import LabError, RetrievalMethod
 from dasd_lab.base.foundation import expect
 from dasd_lab.base.presets import load_preset, vary
 from dasd_lab.base.storage import whole_folder, write_json
-from dasd_lab.corpora.catalog import CaptionPairs, corpus_named, load_corpus
+from dasd_lab.corpora.catalog import CaptionPairs, caption_pairs, corpus_named, load_corpus
 from dasd_lab.evaluation.fields import field_figures, usual_fields
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.evaluation.short_queries import short_queries
@@ -70,6 +70,7 @@ STEPS = {"stages.0.steps": 2000, "stages.1.steps": 100}
 WORDS = "words"  # folder of the words that describe images
 CONCEPTS = "concepts"  # folder of what a classifier knows
 MOST_CAPTIONS = 12_000  # of a language, in the training of a method on another one's text side
+MOST_TRANSLATIONS = 6000  # of a language, for the companion
 # what is trained for a folder of shipped weights
 WORLDS = dict(
     pictograms=SimpleNamespace(
@@ -317,8 +318,15 @@ def multilingual_part(ship: Shipping) -> None:
     texts = list(dict.fromkeys(caption.text for caption in captions))
     method = Teacher(TeacherConfig(head=SentenceHeadConfig(layers=(12,), hidden=0)), backbone)
     method.fit_language(backbone.source_language, texts, backbone.encode_source(texts, progress=tqdm))
+    for language in ship.world.languages:  # with captions of several languages, those of all others are read better
+        pairs = caption_pairs(ship.corpus, "train", language, origins=("mt", "human"))
+        order = np.random.default_rng(ship.seed).permutation(len(pairs))[:MOST_TRANSLATIONS].tolist()
+        some = CaptionPairs(**pairs.take(order))
+        method.fit_language(language, some.target, backbone.encode_source(some.source, progress=tqdm))
     facts = dict(
         captions=len(texts),
+        taught_by=ship.world.languages,
+        translations=MOST_TRANSLATIONS,
         languages=list(method.languages),
         parameters=sum(p.numel() for p in own_state(method).values()),
         encoder=method.config.head.encoder,
