@@ -198,7 +198,8 @@ def describe_gallery(
     backbone: FrozenName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
     json: bool = False,  # print JSON instead of a table
 ) -> None:
-    "Show the number of images, the columns, and the methods with embeddings"
+    "Show the number of images, the columns, and the methods with embeddings; check the files for damage"
+    from dasd_lab.base.foundation import expect
     from dasd_lab.search.on_disk.importing import failures
 
     with closing(found_gallery(gallery, run, backbone, images=False)) as opened:
@@ -214,10 +215,18 @@ def describe_gallery(
             for name, about in opened.embeddings.items()
         ]
         columns = {name: c.kind for name, c in opened.columns.items()}
-        show(rows, json, dict(pictures=len(opened), columns=columns, failed=len(failures(opened))))
+        damaged = opened.engine.damaged()
+        facts = dict(pictures=len(opened), columns=columns, failed=len(failures(opened)), damaged=damaged)
+        show(rows, json, facts)
         if not json:
             described = ", ".join(f"{name} ({kind})" for name, kind in columns.items())
             note(f"{opened!r}\nengine: {opened.engine}\ncolumns: {described}")
+        expect(
+            not damaged,
+            f"files of {opened!r} that are not as they were written: {', '.join(damaged)}",
+            "the checksums that were noted when they were written",
+            "Restore the folder from a copy, or import the images into a new gallery.",
+        )
 
 # %% ../../nbs/11_commands/75_galleries.ipynb #624223d8
 @command
