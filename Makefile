@@ -21,7 +21,7 @@ DEMO_ARGS ?=
 export MAKECMDGOALS
 
 .DEFAULT_GOAL := help
-.PHONY: help venv user-venv lab app demo test test-all check lint soak sync notebooks units browser export docs bench bench-costs bench-gpu bench-app bench-store bench-gallery clean distclean
+.PHONY: help venv user-venv lab app demo test test-all check lint soak sync notebooks units browser export docs bench bench-costs bench-gpu bench-store bench-gallery clean distclean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -90,9 +90,6 @@ export: venv ## format and clean the notebooks, export the package and README
 docs: venv ## build the documentation site in _docs
 	@$(NPM)
 	@$(STEP) "docs" env OMP_NUM_THREADS=1 .venv/bin/sphinx-build -q -W --keep-going -j 2 -c tools/docs -d _proc/doctrees nbs _docs
-
-bench-app: venv ## measure the web page: opening it, the answer to a query, the same while training
-	@$(STEP) "bench-app" $(RUN) $(PY) tools/bench/web_page.py --json data/results/app.json
 
 bench: venv ## measure a training step beside a plain one, saving by saving, a query beside the plain tower, and float32 beside bfloat16 (about twelve minutes)
 	@$(STEP) "bench: a step" $(RUN) $(PY) tools/bench/train_step.py --json data/results/train_step.json

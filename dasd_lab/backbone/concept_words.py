@@ -32,6 +32,7 @@ class ConceptConfig:
     few: int = 4  # words up to which a query counts as short
     in_sentence: float = 0.2  # weight in longer queries
     of_known: float = 0.3  # weight of words that the training captions have often, in short queries
+    of_known_word: float = 0.8  # the same for a word alone, of which captions of sentences taught less
     of_unknown: float = 4.0  # weight of words that they do not have
     familiar: float = 0.0004  # share of training captions with which a word is half known
     in_english: float = 2.0  # weight of CLDR's English names beside the words of a short query
@@ -86,7 +87,10 @@ def weight(
     "The weight of a query's concepts"
     c = self.config
     unknown = self.unknown(text, language)
-    return c.in_sentence if unknown is None else c.of_known ** (1 - unknown) * c.of_unknown**unknown
+    if unknown is None:
+        return c.in_sentence
+    known = c.of_known_word if len(words_of(text)) == 1 else c.of_known
+    return known ** (1 - unknown) * c.of_unknown**unknown
 
 
 @patch

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import violations
 
 from dasd_lab.base.methods import as_array, unit
 from dasd_lab.runs.loading import load_run
@@ -173,6 +174,7 @@ def test_the_first_page_answers_queries_as_python_does(page, asking, ranking):
     assert page.locator("#try input").evaluate("e => getComputedStyle(e).direction") == "rtl"
     drawn = [asking(query) and page.evaluate(MATRICES) for query in ("ein Hund am See", "ein Fisch am See", "Hund")]
     assert drawn[0] == drawn[1] != drawn[2]
+    assert not violations(page, "#try")
 
 
 @needs_npm
