@@ -42,7 +42,7 @@ from ..runs.loading import load_run
 from ..runs.shipped import shipped_run, shipped_runs
 from ..search.gallery.hits import Hits
 from ..search.gallery.in_memory import Gallery
-from ..search.gallery.inputs import Thumbnails, data_address, open_picture, open_visual
+from ..search.gallery.inputs import Thumbnails, data_address, open_picture, open_visual, thumbnail
 from ..search.gallery.views import completed, corpus_gallery, view
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #152d8844
@@ -393,10 +393,13 @@ def alt(
 def address(
     self: Workbench,
     visual_id: str,  # image of the workbench
+    size: int = 0,  # longer side in pixels; 0: as it is kept
 ) -> str:
     "Thumbnail as a data URL; of an unknown image, such as that of an example query, a clear one"
-    known = self._thumbnails
-    return data_address(known[visual_id]) if visual_id in known else NO_IMAGE
+    if visual_id not in self._thumbnails:
+        return NO_IMAGE
+    kept = self._thumbnails[visual_id]
+    return data_address(thumbnail(read_picture(kept), size) if size else kept)
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #6382c66e
 @patch

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import nbformat
 import plotly
+from docutils import nodes
 from fastcore.docments import docments
+from sphinx import addnodes
 
 ROOT = Path(__file__).resolve().parents[2]
 NBS = ROOT / "nbs"
@@ -146,6 +148,16 @@ def own_files(app, error) -> None:
         shutil.copytree(NBS / "images", Path(app.outdir) / "images", dirs_exist_ok=True)
 
 
+def terms(app, doctree) -> None:
+    "Index what the tables of the glossary explain, so that a search for a term finds it first"
+    if app.env.docname == "pages/glossary":
+        for number, row in enumerate(list(doctree.findall(nodes.strong))):
+            row["ids"] = [f"term-{number}"]
+            names = re.sub(r" \(.*?\)", "", row.astext()).split(", ")
+            row.parent.insert(0, addnodes.index(entries=[("single", n, f"term-{number}", "main", None) for n in names]))
+
+
 def setup(app) -> None:
     app.connect("autodoc-process-docstring", parameters)
+    app.connect("doctree-read", terms)
     app.connect("build-finished", own_files)
