@@ -297,22 +297,6 @@ def words(self: Workbench) -> tuple[tuple[str, str], ...]:
     "Words to look up, with their languages"
     return (self.world or WORLDS["pictograms"]).words
 
-
-@patch
-def example_captions(
-    self: Workbench,
-    languages: Sequence[str],  # ISO 639
-) -> dict[str, list[Caption]]:  # language → captions; empty if images have captions
-    "Example queries as captions, for images without captions; translations share the id of an image that is not there"
-    if self.world is None or self.has_captions:
-        return {}
-    queries = self.world.queries
-    return {
-        language: [Caption(text, language, f"query-{i:02}") for i, text in enumerate(queries[language], 1)]
-        for language in languages
-        if language in queries
-    }
-
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #543decb1
 @patch(as_prop=True)
 def main(self: Workbench) -> Model:
@@ -465,10 +449,10 @@ def sample(
     origin: str | None = "human",  # human | mt | mllm; None: all
     seed: int = 0,  # random seed
 ) -> list[Caption]:
-    "Random captions, evenly over the languages that have any; without captions, example queries without an image"
+    "Random captions, evenly over the languages that have any"
     languages = list(languages or self.main.method.languages)
     found = {code: [c for id in self.ids for c in self.captions(id, code, origin)] for code in languages}
-    pools = {code: pool for code, pool in found.items() if pool} or self.example_captions(languages)
+    pools = {code: pool for code, pool in found.items() if pool}
     expect(pools, f"{NO_CAPTIONS[0]} of origin {origin or 'any'!r} in {', '.join(languages)}", *NO_CAPTIONS[1:])
     rng = np.random.default_rng(seed)
     drawn = []
