@@ -5,9 +5,10 @@ RUN  := env OMP_NUM_THREADS=1 MALLOC_ARENA_MAX=2 PYTHONUNBUFFERED=1 PYTHONUTF8=1
 # modules are compiled when they are first imported, and kept: compiling all that is installed takes half a minute
 export PYTHONDONTWRITEBYTECODE :=
 PYTEST := $(RUN) $(PY) -m pytest -q -p no:cacheprovider
-# draws formulas; without it pages show their source
-MATHJAX := [ -f node_modules/mathjax/es5/tex-svg-full.js ] || npm install --silent --no-save --no-package-lock mathjax@3.2.2 \
-  || echo "– formulas are not drawn: MathJax comes from npm"
+# what the site takes from npm: MathJax draws formulas, the others answer queries on the first page
+NPM := [ -f node_modules/mathjax/es5/tex-svg-full.js -a -d node_modules/onnxruntime-web -a -d node_modules/@huggingface/tokenizers ] \
+  || npm install --silent --no-save --no-package-lock mathjax@3.2.2 onnxruntime-web@1.30.0 @huggingface/tokenizers@0.2.0 \
+  || echo "– formulas are not drawn, and the first page answers no queries: both need packages from npm"
 LAB_ARGS ?=
 APP_ARGS ?=
 # quarters of the tests and notebooks, each of which imports everything once: the two lanes of `make test` take the next
@@ -20,7 +21,7 @@ DEMO_ARGS ?=
 export MAKECMDGOALS
 
 .DEFAULT_GOAL := help
-.PHONY: help venv user-venv lab app demo test test-all check lint soak sync notebooks units browser export docs bench bench-costs bench-gpu bench-app bench-store bench-gallery clean distclean
+.PHONY: help venv user-venv lab app demo test test-all check lint soak sync notebooks units browser export docs bench bench-costs bench-gpu bench-store bench-gallery clean distclean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -77,7 +78,7 @@ units-%: venv
 	@TESTS=$*/4 $(STEP) "tests: pytest, quarter $*" $(PYTEST) tests $(MARKED) -rfEs --durations=10 --ignore=tests/ui
 
 browser: venv ## what people see, in Chromium; a test that fails is run once more and listed
-	@$(MATHJAX)
+	@$(NPM)
 	@$(STEP) "browser: explorers, web pages and documentation in Chromium" $(PYTEST) tests/ui $(MARKED) -rfEsR --reruns 1 --durations=25
 
 soak: venv ## long tests: twenty kills each of training, import, publishing and building, a full disk, 3,700 broken files, an attack with files, records, texts and models, every documentation page
@@ -87,11 +88,8 @@ export: venv ## format and clean the notebooks, export the package and README
 	@$(STEP) "export" env PATH="$$PWD/.venv/bin:$$PATH" sh -c 'ruff format nbs >/dev/null && nbdev_export && nbdev_clean && python tools/notebooks/readme.py'
 
 docs: venv ## build the documentation site in _docs
-	@$(MATHJAX)
+	@$(NPM)
 	@$(STEP) "docs" env OMP_NUM_THREADS=1 .venv/bin/sphinx-build -q -W --keep-going -j 2 -c tools/docs -d _proc/doctrees nbs _docs
-
-bench-app: venv ## measure the web page: opening it, the answer to a query, the same while training
-	@$(STEP) "bench-app" $(RUN) $(PY) tools/bench/web_page.py --json data/results/app.json
 
 bench: venv ## measure a training step beside a plain one, saving by saving, a query beside the plain tower, and float32 beside bfloat16 (about twelve minutes)
 	@$(STEP) "bench: a step" $(RUN) $(PY) tools/bench/train_step.py --json data/results/train_step.json

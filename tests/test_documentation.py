@@ -86,6 +86,9 @@ def test_commands_in_prose_can_be_typed(monkeypatch):
     monkeypatch.setattr(arguments, "resolve_name", lambda place: str)
     monkeypatch.setattr(validators.Path, "__call__", lambda *given: None)
     found = {path: commands_in(path) for path in (*NBS.rglob("*.ipynb"), *ROOT.glob("*.md"))}
+    container = re.sub(r'\\(?=")|"\]|\$\{[^}]*\}', "", (ROOT / "Dockerfile").read_text(encoding="utf-8"))
+    found[ROOT / "Dockerfile"] = re.findall(r"dasd-lab ((?:gallery|publish|serve) .+)", container)
+    assert len(found[ROOT / "Dockerfile"]) == 3
     assert sum(map(len, found.values())) > 90
     for path, lines in found.items():
         for line in lines:

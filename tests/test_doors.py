@@ -28,6 +28,7 @@ from squares import SOURCE, TINY, Squares
 from dasd_lab.base.contracts import Caption, LabError, evaluating
 from dasd_lab.base.presets import leaves, vary
 from dasd_lab.base.storage import table_cell, table_text, whole_folder
+from dasd_lab.commands.cli import main
 from dasd_lab.corpora.captions import read_captions, write_captions
 from dasd_lab.corpora.visuals import DECODERS, read_picture
 from dasd_lab.runs.loading import load_run
@@ -307,3 +308,12 @@ def test_a_model_is_built_no_larger_than_its_weights(model, part, setting):
             with suppress(LabError):
                 load_run(model)
     assert peak_mb() - before < 1500
+
+
+def test_a_flipped_bit_of_a_gallery_is_noticed(gallery, capsys):
+    file = max(gallery.rglob("data/*.lance"), key=lambda path: path.stat().st_size)
+    content = bytearray(file.read_bytes())
+    content[len(content) // 3] ^= 4
+    file.write_bytes(content)
+    assert main(["gallery", "info", str(gallery)]) == 1
+    assert f"not as they were written: {file.name}" in capsys.readouterr().err

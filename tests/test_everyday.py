@@ -72,6 +72,16 @@ def test_it_says_by_what_a_query_was_read(gallery):
     assert gallery.search("ein Hund rennt durch den Schnee", "de", k=1).doubt.unknown == ()
 
 
+NEGATED = dict(en="no hammer", de="kein Hammer", zh="没有锤子", it="senza martello")
+
+
+@pytest.mark.parametrize("language", NEGATED)
+def test_what_is_negated_is_found_and_it_is_said(gallery, language):
+    hits = gallery.search(NEGATED[language], language, k=3)
+    assert {everyday_labels().get(id) for id in hits.ids} == {"hammer"}
+    assert "negation" in hits.doubt.signs and hits.doubt.negations[0] in NEGATED[language]
+
+
 def test_concepts_are_a_part_of_the_embedding(method, gallery):
     "One vector and one cosine; another model on the same tower without concepts has an embedding of its own"
     assert gallery.visuals["features"].shape[1] == method.embed_dim == 2 * method.backbone.embed_dim

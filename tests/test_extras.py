@@ -1,4 +1,4 @@
-"Without the extras, a run is loaded and searches; what needs an extra names the command that installs it"
+"With torch alone, a run is loaded and searches; what needs another extra names the command that installs it"
 
 import json
 import re
@@ -76,8 +76,8 @@ def modules_of(*extras: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def core():
-    "A process where only the core is installed; it forks others, which need not import everything"
-    without = ",".join(sorted(modules_of("all") - OF_THE_CORE))
+    "A process where only the core and torch are installed; it forks others, which need not import everything"
+    without = ",".join(sorted(modules_of("all") - modules_of("torch") - OF_THE_CORE))
     command = [sys.executable, "-c", CORE, without]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield process

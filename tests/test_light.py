@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +23,7 @@ from dasd_lab.runs.backends import load
 from dasd_lab.runs.light import load_light
 from dasd_lab.search.gallery.in_memory import Gallery
 
+ROOT = Path(__file__).resolve().parents[1]
 LIGHT = """
 import json, sys
 from dasd_lab import load
@@ -85,6 +88,20 @@ def test_a_changed_graph_and_a_gallery_in_memory_are_refused(graphs):
     method.graphs.manifest["files"]["image.onnx"] = "0"
     with pytest.raises(LabError, match="was changed"):
         method.visual_columns([np.zeros((8, 8, 3), np.uint8)])
+
+
+def test_the_container_is_built_from_what_is_there():
+    container, ignored, setup, project = (
+        (ROOT / name).read_text(encoding="utf-8")
+        for name in ("Dockerfile", ".dockerignore", "setup.py", "pyproject.toml")
+    )
+    kept = re.findall(r"(?m)^!(.+)$", ignored)
+    assert not [name for name in kept if not (ROOT / name).exists()]
+    shipped = re.findall(r'(?m)^    "((?:data|nbs)/.+)",$', setup)
+    assert shipped and not [name for name in shipped if not any(f"{name}/".startswith(f"{own}/") for own in kept)]
+    extras = re.findall(r"dasd_lab\[(\w+)\]", container)
+    assert extras and set(extras) <= set(tomllib.loads(project)["project"]["optional-dependencies"])
+    assert container.index("USER lab") < container.index("CMD [") and "DASD_LAB_TOKEN:?" in container
 
 
 @pytest.mark.slow

@@ -256,3 +256,26 @@ def test_losses_read_what_they_declare(method, data, stages):
 
 
 # A method that the lab does not know: a bag of words, on images with captions in all languages, with a loss of its own
+
+
+@pytest.mark.parametrize("name", ["dasd.pictograms", "lora.photographs", "leccr.pictograms"])
+def test_word_transport_is_trained_where_the_tower_encodes_words_and_refused_elsewhere(name, data, backbone):
+    term = dict(loss="word_transport", options=dict(softness=0.5))
+    preset = vary(PRESETS[name], {"vocab_size": 120, "stages": [PRESETS[name]["stages"][0] | dict(terms=[term])]})
+    stage = replace(scaled_stages(preset, 1)[0], batch_size=4, critic=None)
+    method = new_method(preset, data, backbone, 0).train()
+    batch = batches_for(method, data)(stage)(0)
+    if method.batch_type != "captions" or name.startswith("leccr"):
+        with pytest.raises(LabError, match="no features"):
+            stage_loss(stage, method.training_features(batch))
+        return
+    set_trainable(method, stage.trains)
+    features = method.training_features(batch)
+    assert features["source_tokens"].shape[::2] == features["target_tokens"].shape[::2] == (4, backbone.embed_dim)
+    plain = method.training_features({k: v for k, v in batch.items() if not k.startswith("original")})
+    close(features["target_features"], plain["target_features"])
+    last = features["target_tokens"][torch.arange(4), features["target_mask"].sum(1) - 1]
+    close(last, features["target_features"])
+    stage_loss(stage, features)[0].backward()
+    assert all(p.grad.isfinite().all() for p in method.adapters.parameters() if p.grad is not None)
+    assert any(p.grad is not None and p.grad.any() for p in method.adapters.parameters())

@@ -22,6 +22,7 @@ from served import draw
 
 from dasd_lab.pictograms.building import build_pictograms
 from dasd_lab.pictograms.scenes import ScenesSpec
+from dasd_lab.runs.onnx import export_run
 
 ROOT = Path(__file__).resolve().parents[1]
 MEGABYTE = 1e6
@@ -119,10 +120,11 @@ class Installed:
         self.words = [str(root / "env/bin/dasd-lab")]
         venv.create(root / "env", symlinks=True)
 
-    def install(self, extra: str = "") -> None:
-        "Install the wheel and what it depends on"
+    def install(self, extra: str) -> None:
+        "Install the wheel with an extra, and what it depends on"
         command = installer(self.root / "env")
-        given = [*pins(), f"{self.wheel}{extra}"]
+        pinned = ["-c", ROOT / "constraints.txt"] if extra == "light" else pins()
+        given = [*pinned, f"{self.wheel}[{extra}]"]
         if UV and said([*command, "--offline", *given]) is None:  # all of it is in uv's cache
             return
         failed = said([*command, *given])
@@ -180,11 +182,11 @@ def page(address: str, seconds: float = 300) -> str:
 
 @pytest.fixture(scope="module")
 def core(built, tmp_path_factory):
-    "The wheel without extras; `installed` adds to it. Removed afterwards, as pytest keeps its folders"
+    "The wheel and torch; `installed` adds to it. Removed afterwards, as pytest keeps its folders"
     root = tmp_path_factory.mktemp("installed")
     try:
         lab = Installed(built[0], root)
-        lab.install()
+        lab.install("torch")
         yield lab
     finally:
         for _ in range(60):  # kernels of a stopped server may still write bytecode for a moment
@@ -199,7 +201,7 @@ def core(built, tmp_path_factory):
 def installed(core):
     "What the workbench needs"
     if not core.borrowed:
-        core.install("[lab]")
+        core.install("lab")
     spec = ScenesSpec(train=200, validation=20, test=24)
     build_pictograms(core.data / "dasd_lab/data/pictograms", spec=spec, progress=False)
     return core
@@ -213,6 +215,31 @@ def test_the_core_loads_a_run_and_searches(core):
     images = draw(core.root / "images", 1)
     found = core.lab("search", "ein rotes Feld", "--pictures", images, "--run", "pictograms", "--json")
     assert len(json.loads(found.stdout)["rows"]) == 4
+
+
+def size_of(folder: Path) -> float:  # MB
+    "Of what is installed"
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / MEGABYTE
+
+
+@pytest.mark.slow
+def test_without_torch_photographs_are_imported_and_served(built, tmp_path):
+    graphs = export_run("photographs", tmp_path / "graphs")
+    (tmp_path / "light").mkdir()
+    lab = Installed(built[0], tmp_path / "light")
+    lab.install("light")
+    if lab.borrowed:
+        pytest.skip(BORROWED)
+    assert lab.python_says("from importlib.util import find_spec; print(find_spec('torch'))") == "None"
+    assert size_of(lab.root / "env") < 1000
+    lab.lab("gallery", "import", ROOT / "data/everyday/test", "--gallery", lab.data / "gallery", "--run", graphs)
+    found = json.loads(lab.lab("search", "Pferde auf einer Wiese", "--gallery", lab.data / "gallery", "--json").stdout)
+    with lab.serving("serve", lab.data / "gallery", "--port", "0") as address:
+        hits = json.loads(page(f"{address}api/search?text=%E5%B0%8F%E7%8C%AB"))["hits"]
+    assert (found["rows"][0]["picture"], hits[0]["id"]) == ("horses.webp", "kitten.webp")
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        lab.lab("train")
+    assert "the packages of the extra torch" in refused.value.stderr
 
 
 @pytest.mark.slow

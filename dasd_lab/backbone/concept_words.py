@@ -9,11 +9,13 @@ __all__ = ['ConceptConfig', 'ConceptWords', 'english_names', 'english_named', 'p
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
+import numpy as np
 from fastcore.basics import patch
 
+from ..base.methods import Array, as_array, unit
 from ..base.storage import packed_words, unpacked_words
 from ..corpora.captions import words_of
 from ..corpora.emoji_names import emoji_names
@@ -30,6 +32,7 @@ class ConceptConfig:
     few: int = 4  # words up to which a query counts as short
     in_sentence: float = 0.2  # weight in longer queries
     of_known: float = 0.3  # weight of words that the training captions have often, in short queries
+    of_known_word: float = 0.8  # the same for a word alone, of which captions of sentences taught less
     of_unknown: float = 4.0  # weight of words that they do not have
     familiar: float = 0.0004  # share of training captions with which a word is half known
     in_english: float = 2.0  # weight of CLDR's English names beside the words of a short query
@@ -42,7 +45,8 @@ class ConceptConfig:
 class ConceptWords:
     "What is known of the words of queries"
 
-    support: Callable[[Any, Callable], float]  # of a query by the best picture, see `concepts.Concepts.support`
+    classes: Array  # [C, n] vectors of the classes, of length 1
+    of_sentences: Callable[[list[str]], np.ndarray]  # [B] → [B, n] in the space of the classes
 
     def __init__(
         self,
@@ -51,6 +55,13 @@ class ConceptWords:
     ):
         self.config = config
         self.known = known
+
+    @cached_property
+    def decoder(self) -> np.ndarray:  # [C, n]
+        "Vectors by which the shares of classes are decoded from a picture's concepts, by ridge regression"
+        classes = as_array(self.classes).astype(np.float64)
+        ridge = classes.T @ classes + 0.1 * np.eye(classes.shape[1])
+        return np.linalg.solve(ridge, classes.T).T.astype(np.float32)
 
 # %% ../../nbs/03_backbone/3_concepts/15_concept_words.ipynb #c0000012
 @patch
@@ -76,7 +87,10 @@ def weight(
     "The weight of a query's concepts"
     c = self.config
     unknown = self.unknown(text, language)
-    return c.in_sentence if unknown is None else c.of_known ** (1 - unknown) * c.of_unknown**unknown
+    if unknown is None:
+        return c.in_sentence
+    known = c.of_known_word if len(words_of(text)) == 1 else c.of_known
+    return known ** (1 - unknown) * c.of_unknown**unknown
 
 
 @patch
@@ -84,8 +98,8 @@ def is_unsupported(
     self: ConceptWords,
     text: str,  # a query
     language: str,  # ISO 639
-    vector: Any,  # [1, E + n] of the query
-    highest: Callable[[Any], float],  # see `concepts.Concepts.support`
+    vector: Array,  # [1, E + n] of the query
+    highest: Callable[[np.ndarray], float],  # see `support`
 ) -> bool:
     "Whether a query is short, has words that are not well known, and even the best picture shows no class near it"
     unknown = self.unknown(text, language) or 0.0
@@ -128,6 +142,43 @@ def sentences_of(
     named = ["" if u is None else english_named(caption, language) for caption, u in zip(captions, unknown)]
     likened = [u if u and (name or language == "en") else 0.0 for u, name in zip(unknown, named)]
     return [f"query: {text}" for text in (*captions, *filter(None, named))], list(map(bool, named)), likened
+
+# %% ../../nbs/03_backbone/3_concepts/15_concept_words.ipynb #bfe42d1e
+@patch
+def vectors_of(
+    self: ConceptWords,
+    captions: Sequence[str],  # B
+    language: str,  # ISO 639
+) -> np.ndarray:  # [B, n], of length 1
+    "Captions in the space of the classes; short ones with English names and the nearest classes"
+    texts, named, likened = self.sentences_of(captions, language)
+    own, english = np.split(self.of_sentences(texts), [len(captions)])
+    own[np.array(named, bool)] += self.config.in_english * english
+    own = unit(own)
+    alike = unit(self.nearest(own) @ as_array(self.classes))
+    return unit(own + np.array(likened, np.float32)[:, None] * alike)
+
+
+@patch
+def nearest(
+    self: ConceptWords,
+    vectors: np.ndarray,  # [B, n] of length 1
+) -> np.ndarray:  # [B, C]
+    "Shares of the classes nearest to queries"
+    shares = np.exp(self.config.sharpness * (vectors @ as_array(self.classes).T - 1))
+    return shares / shares.sum(1, keepdims=True)
+
+
+@patch
+def support(
+    self: ConceptWords,
+    vector: Array,  # [1, E + n] of a query, from `joined_captions`
+    highest: Callable[[np.ndarray], float],  # the best score of a query [1, E + n] in a gallery
+) -> float:
+    "How far the best picture of a gallery shows the classes nearest to a query"
+    rest, query = np.split(as_array(vector), [-self.decoder.shape[1]], 1)
+    asked = np.concatenate([np.zeros_like(rest), self.nearest(unit(query)) ** 0.5 @ self.decoder], 1)
+    return highest(asked) * float(np.linalg.norm(asked)) * 2**0.5  # a picture's vector has two parts of length 1
 
 # %% ../../nbs/03_backbone/3_concepts/15_concept_words.ipynb #c2b667cf
 def packed_degrees(

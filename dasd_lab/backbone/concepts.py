@@ -8,13 +8,14 @@ __all__ = ['Concepts', 'known_degrees', 'learn_concepts', 'ConceptsManifest', 'l
 # %% ../../nbs/03_backbone/3_concepts/20_concepts.ipynb #c0000003
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from fastcore.basics import patch
@@ -24,6 +25,7 @@ from .concept_words import ConceptConfig, ConceptWords, packed_degrees, unpacked
 from .multilingual_e5 import open_sentence_encoder
 from .towers import Backbone, check_backbone, checksum_of, fingerprint
 from ..base.foundation import MissingPackage, expect
+from ..base.methods import as_array, unit
 from ..base.presets import opening, settings
 from dasd_lab.base.storage import (
     Manifest,
@@ -123,20 +125,23 @@ def columns(
 
 # %% ../../nbs/03_backbone/3_concepts/20_concepts.ipynb #c0000016
 @patch
+def of_sentences(
+    self: Concepts,
+    texts: list[str],  # B, each after 'query: '
+) -> np.ndarray:  # [B, n], of length 1
+    "Sentences in the space of the classes"
+    vectors = unit(as_array(open_sentence_encoder(self.config.encoder).encode_source(texts)))
+    return unit(vectors - as_array(self.centre))
+
+
+@patch
 def of_captions(
     self: Concepts,
     captions: Sequence[str],  # B
     language: str,  # ISO 639
 ) -> Tensor:  # [B, n], of length 1
-    "Captions in the space of the classes; short ones with English names and the nearest classes"
-    texts, named, likened = self.sentences_of(captions, language)
-    vectors = open_sentence_encoder(self.config.encoder).encode_source(texts).float().cpu()
-    vectors = F.normalize(F.normalize(vectors, dim=-1) - self.centre, dim=-1)
-    own, english = vectors[: len(captions)], vectors[len(captions) :]
-    own[torch.tensor(named)] += self.config.in_english * english
-    own = F.normalize(own, dim=-1)
-    nearest = (self.config.sharpness * own @ self.classes.T).softmax(-1) @ self.classes
-    return F.normalize(own + torch.tensor(likened)[:, None] * F.normalize(nearest, dim=-1), dim=-1)
+    "Captions in the space of the classes, see `concept_words.ConceptWords.vectors_of`"
+    return torch.from_numpy(self.vectors_of(captions, language))
 
 # %% ../../nbs/03_backbone/3_concepts/20_concepts.ipynb #c0000017
 @patch
@@ -154,31 +159,6 @@ def joined_captions(
         warnings.warn(f"Queries are read without concepts: {e}", stacklevel=2)
         concepts = torch.zeros(len(captions), self.width)
     return torch.cat([F.normalize(features.float(), dim=-1), concepts.to(features.device)], 1)
-
-
-@patch
-def support_query(
-    self: Concepts,
-    vector: Tensor,  # [1, E + n] of a query, from `joined_captions`
-) -> Tensor:  # [1, E + n]
-    "A query whose scores say how far pictures show the classes nearest to a query, see `support`"
-    query = F.normalize(vector[:, -self.width :].float(), dim=-1)
-    classes = self.classes.to(vector.device)
-    shares = (self.config.sharpness * query @ classes.T).softmax(-1) ** 0.5
-    ridge = classes.T @ classes + 0.1 * torch.eye(self.width, device=vector.device)
-    decoded = torch.linalg.solve(ridge, classes.T @ shares.T).T
-    return torch.cat([torch.zeros_like(vector[:, : -self.width]), decoded], 1)
-
-
-@patch
-def support(
-    self: Concepts,
-    vector: Tensor,  # [1, E + n] of a query, from `joined_captions`
-    highest: Callable[[Tensor], float],  # the best score of a query [1, E + n] in a gallery
-) -> float:
-    "How far the best picture of a gallery shows the classes nearest to a query"
-    query = self.support_query(torch.as_tensor(vector))
-    return highest(query) * float(query.norm()) * 2**0.5  # a picture's vector has two parts of length 1
 
 
 @patch

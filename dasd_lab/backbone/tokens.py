@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from fastcore.basics import patch
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from ..base.foundation import expect
 from ..base.presets import opening, read_json
 from ..base.storage import whole_file, write_json
+from ..corpora.captions import OPTIONAL_MARKS
 
 if TYPE_CHECKING:  # torch takes seconds to import, and queries may be encoded without it
     from torch import Tensor
@@ -203,9 +204,9 @@ def lower_case_words(
 ) -> Tokenizer:  # of the library
     "A tokenizer that first splits captions into words in lower case, each marked with ▁ at its start"
     tokenizer = Tokenizer(model)
-    tokenizer.normalizer = normalizers.BertNormalizer(
-        lowercase=True, strip_accents=False, handle_chinese_chars=split_chinese
-    )
+    words = normalizers.BertNormalizer(lowercase=True, strip_accents=False, handle_chinese_chars=split_chinese)
+    optional = normalizers.Replace(Regex(OPTIONAL_MARKS), "")
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), optional, words])
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.BertPreTokenizer(), pre_tokenizers.Metaspace(prepend_scheme="always")]
     )

@@ -23,7 +23,7 @@ from cyclopts import App, Parameter
 from cyclopts.exceptions import CycloptsError
 
 import dasd_lab
-from ..base.foundation import LabError, end_at_once, lab_home
+from ..base.foundation import LabError, end_at_once, extra, lab_home
 from .arguments import note
 
 # %% ../../nbs/11_commands/90_cli.ipynb #42d458eb
@@ -166,7 +166,8 @@ def main(
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="replace")  # for terminals that cannot encode every character
         words = sys.argv[1:] if words is None else words
-        command_line(words)(words)
+        with extra("torch"):  # all that the core does not have
+            command_line(words)(words)
         if sys.stdout:
             sys.stdout.flush()
     except BaseException as e:

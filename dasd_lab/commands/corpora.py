@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cyclopts.types import ExistingDirectory, NonNegativeInt
 
+from ..base.foundation import data_root, expect, progress_bar
 from dasd_lab.commands.arguments import (
     CommaSettings,
     CorpusName,
@@ -89,7 +90,6 @@ def corpus_check(
     json: bool = False,  # print JSON instead of a report
 ) -> None:
     "Check a published corpus or a file of parallel captions for errors"
-    from dasd_lab.base.foundation import expect
     from dasd_lab.corpora.catalog import corpus_options
     from dasd_lab.corpora.own.parallel import read_parallel
     from dasd_lab.corpora.published.cards import published_corpora
@@ -122,7 +122,6 @@ def corpus_leaks(
     json: bool = False,  # print JSON instead of a report
 ) -> None:
     "Report images of an evaluation split that are also in a training split: same id, same bytes, or near-duplicates"
-    from dasd_lab.base.foundation import progress_bar
     from dasd_lab.corpora.leaks import find_leaks
 
     leaks = find_leaks(
@@ -145,7 +144,6 @@ def corpus_leaks(
 # %% ../../nbs/11_commands/40_corpora.ipynb #e28432ba
 def _check_target(home: Path, name: str, sources: list[Path], force: bool) -> None:
     "Refuse a name of a new corpus that is no folder name or in use, and a folder that overlaps its source"
-    from dasd_lab.base.foundation import expect
     from dasd_lab.corpora.catalog import list_corpora
 
     next_step = "Choose another name with --name NAME."
@@ -184,7 +182,6 @@ def corpus_import(
     all: bool = False,  # print every faulty line; all of them are in left_out.tsv
 ) -> None:
     "Import your own images and captions as a corpus"
-    from dasd_lab.base.foundation import data_root
     from dasd_lab.corpora.own.corpus import import_corpus, understand
 
     name = name or Path(source).resolve().stem

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cyclopts.types import PositiveInt
 
+from ..base.foundation import LabError, lab_command
 from dasd_lab.commands.arguments import (
     CorpusName,
     RunName,
@@ -21,7 +22,6 @@ from dasd_lab.commands.arguments import (
 # %% ../../nbs/11_commands/78_doubt.ipynb #0113e0a8
 def _run_and_corpus(run: str | Path, corpus: str | None):  # folder, method, corpus, languages
     "A run with the corpus that it was trained on"
-    from dasd_lab.base.foundation import LabError
     from dasd_lab.runs.loading import load_run
     from dasd_lab.runs.shipped import run_folder
 
@@ -62,7 +62,6 @@ def measure_doubt(
     images: PositiveInt = 300,  # test images at most
 ) -> None:
     "Measure on test data how often the signs of doubt are right; prints JSON"
-    from dasd_lab.base.foundation import LabError, lab_command
     from dasd_lab.search.calibrating import doubt_figures
     from dasd_lab.search.doubt import calibration_of
 

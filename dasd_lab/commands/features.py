@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 from cyclopts.types import ExistingFile, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
+from ..base.foundation import data_root, progress_bar
 from dasd_lab.commands.arguments import (
     BackboneName,
     ClusterAddress,
@@ -52,7 +53,6 @@ def _encode(
 
     from dasd_lab.backbone.encoding import encode_shards, plan_store
     from dasd_lab.backbone.opening import open_backbone
-    from dasd_lab.base.foundation import data_root, progress_bar
     from dasd_lab.runs.shipped import run_for
 
     frozen = open_backbone(named_folder(backbone or run_for(corpus.name)))

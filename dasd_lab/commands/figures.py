@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 from cyclopts.types import NonNegativeInt, PositiveInt
 
-from ..base.foundation import home_path
+from ..base.foundation import expect, extra, home_path
 from dasd_lab.commands.arguments import (
     CorpusName,
     File,
@@ -45,7 +45,6 @@ class FigureInput:
     @cached_property
     def captions(self) -> list:
         "A sample of the captions that people wrote, or of all where there are none"
-        from dasd_lab.base.foundation import expect
 
         readable = [language for language in self.method.languages if language in self.corpus.languages]
         expect(
@@ -72,7 +71,6 @@ Draw = Callable[[FigureInput], tuple[str, dict]]  # the body of an HTML page, an
 # %% ../../nbs/11_commands/32_figures.ipynb #06ba8382
 def _clustered(given: FigureInput, feature: str, n_clusters: int) -> tuple:
     "Features of captions, their clusters by k-means, and facts about them"
-    from dasd_lab.base.foundation import expect
     from dasd_lab.evaluation.maps import ClusterSpec, caption_facts, caption_features, feature_names, find_clusters
 
     expect(
@@ -242,7 +240,6 @@ def draw_paper_figure(
     json: bool = False,  # print the data instead
 ) -> None:
     "Draw a figure of the papers for a run"
-    from dasd_lab.base.foundation import expect, extra
     from dasd_lab.base.storage import whole_file
 
     known = FIGURES[paper]

@@ -8,6 +8,9 @@ __all__ = ['open_gallery', 'say_embedded', 'import_images', 'describe_gallery', 
            'serve_gallery']
 
 # %% ../../nbs/11_commands/75_galleries.ipynb #c0699a69
+import os
+import re
+import secrets
 import unicodedata
 from contextlib import closing, suppress
 from functools import partial
@@ -18,6 +21,7 @@ from cyclopts import Parameter
 from cyclopts.types import ExistingDirectory, Port, PositiveFloat
 from cyclopts.validators import Number
 
+from ..base.foundation import LabError, data_root, expect, extra, lab_command, progress_bar, unknown_name
 from dasd_lab.commands.arguments import (
     File,
     Folder,
@@ -37,8 +41,6 @@ from dasd_lab.commands.arguments import (
 # %% ../../nbs/11_commands/75_galleries.ipynb #37e345ac
 def _collection_name(folder: Path) -> str:
     "A unique name in Milvus that begins with the name of the gallery's folder"
-    import re
-    import secrets
 
     stem = re.sub(r"\W+|_+", "_", folder.resolve().name, flags=re.ASCII)[:100]
     return f"gallery_{stem}_g{secrets.token_hex(4)}".replace("__", "_")
@@ -46,7 +48,6 @@ def _collection_name(folder: Path) -> str:
 # %% ../../nbs/11_commands/75_galleries.ipynb #45845978
 def _on_milvus(folder: Path, uri: str, name: str = ""):  # an engine
     "The engine of a gallery on Milvus, at an address that was given as an option; without a name, of a new gallery"
-    from dasd_lab.base.foundation import expect
     from dasd_lab.search.on_disk.milvus import without_password
     from dasd_lab.search.on_disk.stored import TOKEN_VARIABLE, new_engine
 
@@ -87,7 +88,6 @@ def _method_and_run(folder, run, backbone, images=True):  # the method, and its 
 # %% ../../nbs/11_commands/75_galleries.ipynb #b53b3281
 def _opened_with(method, run, folder, columns=None, milvus=None):  # a `search.on_disk.stored.StoredGallery`
     "A gallery on disk, created if there is none"
-    from dasd_lab.base.foundation import expect
     from dasd_lab.search.on_disk.places import is_gallery
     from dasd_lab.search.on_disk.stored import StoredGallery, check_folder, record_of
 
@@ -129,7 +129,6 @@ def _show_import(report, unlike: bool, json: bool) -> None:
 
 def say_embedded(opened) -> None:
     "Say how many images can be found with the run of a gallery, if that is not all of them"
-    from dasd_lab.base.foundation import lab_command
 
     n = opened.n_embedded()
     if n < len(opened):
@@ -199,7 +198,8 @@ def describe_gallery(
     backbone: FrozenName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
     json: bool = False,  # print JSON instead of a table
 ) -> None:
-    "Show the number of images, the columns, and the methods with embeddings"
+    "Show the number of images, the columns, and the methods with embeddings; check the files for damage"
+    from dasd_lab.base.foundation import expect
     from dasd_lab.search.on_disk.importing import failures
 
     with closing(found_gallery(gallery, run, backbone, images=False)) as opened:
@@ -215,10 +215,18 @@ def describe_gallery(
             for name, about in opened.embeddings.items()
         ]
         columns = {name: c.kind for name, c in opened.columns.items()}
-        show(rows, json, dict(pictures=len(opened), columns=columns, failed=len(failures(opened))))
+        damaged = opened.engine.damaged()
+        facts = dict(pictures=len(opened), columns=columns, failed=len(failures(opened)), damaged=damaged)
+        show(rows, json, facts)
         if not json:
             described = ", ".join(f"{name} ({kind})" for name, kind in columns.items())
             note(f"{opened!r}\nengine: {opened.engine}\ncolumns: {described}")
+        expect(
+            not damaged,
+            f"files of {opened!r} that are not as they were written: {', '.join(damaged)}",
+            "the checksums that were noted when they were written",
+            "Restore the folder from a copy, or import the images into a new gallery.",
+        )
 
 # %% ../../nbs/11_commands/75_galleries.ipynb #624223d8
 @command
@@ -250,7 +258,6 @@ def list_duplicates(
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "List groups of images that are the same file or nearly the same image"
-    from dasd_lab.base.foundation import progress_bar
     from dasd_lab.base.storage import whole_file
     from dasd_lab.search.on_disk.duplicates import duplicates_page, near_duplicates
 
@@ -273,7 +280,6 @@ def _written(id: str) -> str:
 
 def _checked_ids(opened, ids: list[str]) -> list[str]:  # as the gallery has them
     "Ids of images, also of those whose names are written in another way; refuses ids that a gallery does not have"
-    from dasd_lab.base.foundation import unknown_name
 
     here = set(opened.engine.read(ids, [])["id"])
     unknown = [id for id in ids if id not in here]
@@ -346,7 +352,6 @@ def found_gallery(
     images: bool = True,  # see `open_gallery`; without the image tower, the built-in gallery is not made
 ):  # a `search.on_disk.stored.StoredGallery`
     "Open the gallery that a command is about"
-    from dasd_lab.base.foundation import data_root, expect
     from dasd_lab.search.on_disk.stored import embedding_name
 
     chosen = bool(run or backbone)
@@ -390,10 +395,6 @@ def service_settings(
     timeout: float = 60.0,  # seconds
 ):  # `serve.limits.ServiceSettings`
     "Settings of the service from the options of `serve`"
-    import os
-    import secrets
-
-    from dasd_lab.base.foundation import expect, extra
 
     with extra("service"):
         from dasd_lab.serve.limits import LOCAL, ServiceSettings
@@ -419,7 +420,6 @@ def service_settings(
 # %% ../../nbs/11_commands/75_galleries.ipynb #4ef6aa62
 def _listen(config):  # socket
     "Listen before a gallery is opened, which takes seconds, and before the server starts: the link works at once"
-    from dasd_lab.base.foundation import LabError
 
     try:
         listening = config.bind_socket()
@@ -435,7 +435,6 @@ def _listen(config):  # socket
 # %% ../../nbs/11_commands/75_galleries.ipynb #3d4de518
 def _serve(gallery, settings, config, listening, names: list[str]) -> None:
     "Serve a gallery until Ctrl-C"
-    from dasd_lab.base.foundation import extra
 
     with extra("service"):
         import uvicorn

@@ -9,6 +9,7 @@ __all__ = ['card_results', 'publish_run']
 import sys
 from pathlib import Path
 
+from ..base.foundation import LabError, expect, lab_command
 from dasd_lab.commands.arguments import (
     CorpusName,
     Folder,
@@ -26,7 +27,6 @@ def _training_corpus(
     model,  # a `runs.pretrained.Pretrained`
 ):  # a `corpora.catalog.Corpus`; None, with a note, if there is none here
     "The corpus that a model was trained on"
-    from dasd_lab.base.foundation import LabError
     from dasd_lab.runs.loading import corpora_in
 
     why = "the card of this run names no corpus"
@@ -63,7 +63,6 @@ def card_results(
 # %% ../../nbs/11_commands/60_publishing.ipynb #4ddb5184
 def _check_folders(run: str | Path, folder: str | Path | None, push: str | None) -> bool:
     "Whether the run is published already; an error where a folder is missing, is not needed, or cannot be written"
-    from dasd_lab.base.foundation import expect, lab_command
     from dasd_lab.base.storage import writable_folder
 
     published = (Path(run) / "config.json").is_file()

@@ -14,7 +14,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from cyclopts.types import ExistingDirectory, NonNegativeInt, PositiveInt
 
-from ..base.foundation import counted, expect
+from ..base.foundation import counted, expect, progress_bar
 from ..base.presets import json_line
 from dasd_lab.commands.arguments import (
     CorpusName,
@@ -91,7 +91,6 @@ def _searched(gallery, run, backbone, pictures, corpus, language):  # folder of 
 # %% ../../nbs/11_commands/86_search.ipynb #95c49ade
 def _in_memory(run, backbone, pictures, captioner, corpus, split, images):  # `Gallery`; English captions by image id
     "Images of a folder or of a corpus; where their embeddings are kept, captions alone are encoded, by no image tower"
-    from dasd_lab.base.foundation import progress_bar
     from dasd_lab.commands.translation import gallery_captioner
     from dasd_lab.search.gallery.in_memory import Gallery
     from dasd_lab.search.gallery.views import corpus_gallery, is_kept
@@ -189,7 +188,7 @@ def _show_hits(hits, english: dict[str, str], as_json: bool) -> None:
     about = (
         dict(query=query.text, language=query.language, recognised=query.recognised, read=query.note) if query else {}
     )
-    doubt = dict(signs=list(hits.doubt.signs), unknown=list(hits.doubt.unknown), sentences=hits.doubt.sentences)
+    doubt = vars(hits.doubt) | dict(sentences=hits.doubt.sentences)
     show(rows, as_json, about | dict(doubt=doubt))
     for said in hits.doubt.sentences:
         note(said)

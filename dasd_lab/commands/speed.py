@@ -8,6 +8,7 @@ __all__ = ['measure_speed']
 # %% ../../nbs/11_commands/80_speed.ipynb #f867b7b6
 from cyclopts.types import NonNegativeFloat, PositiveInt
 
+from ..base.presets import settings
 from dasd_lab.commands.arguments import (
     Changes,
     CountList,
@@ -33,7 +34,6 @@ def measure_speed(
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Recommend a batch size for this machine: captions per second, memory, duration of the preset"
-    from dasd_lab.base.presets import settings
     from dasd_lab.training.advice import advice_text, advise
     from dasd_lab.training.runtime import Runtime
 

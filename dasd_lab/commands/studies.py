@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..base.foundation import LabError, expect
 from dasd_lab.commands.arguments import (
     CorpusName,
     Folder,
@@ -32,7 +33,6 @@ def _planned_backbone(
     "The opened backbone; of an open_clip model whose weights are not here, settings from which its sizes are known"
     from dasd_lab.backbone.opening import open_backbone
     from dasd_lab.backbone.weights import CATALOGUE
-    from dasd_lab.base.foundation import LabError
 
     try:
         return open_backbone(named_folder(name)), {}
@@ -66,7 +66,6 @@ def query_translator(
     origin: str = "human",  # of the captions
 ):  # a `corpora.by_machine.translators.Translator`
     "Open the translator of queries"
-    from dasd_lab.base.foundation import expect
     from dasd_lab.corpora.by_machine.builtin_translators import ReferenceTranslator
     from dasd_lab.corpora.by_machine.engines import open_translator
     from dasd_lab.corpora.catalog import built_in
@@ -143,7 +142,6 @@ def compare_consistency(
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Evaluate search with translated queries and learn how to weight the translations"
-    from dasd_lab.base.foundation import expect
 
     expect(
         not (out and Path(out).exists()),

@@ -12,7 +12,8 @@ from json import loads
 from pathlib import Path
 from typing import Any, Literal
 
-from ..base.foundation import home_path
+from ..base.foundation import LabError, expect, home_path
+from ..base.presets import load_preset, vary
 from dasd_lab.commands.arguments import (
     BackboneName,
     Changes,
@@ -42,7 +43,6 @@ def _engine_into_english(
     languages: Sequence[str],  # of the queries; one of them must be translated
 ):  # a `corpora.by_machine.translators.Translator`; None, with the reason printed, if there is none here
     "Open the engine that translates queries"
-    from dasd_lab.base.foundation import LabError
     from dasd_lab.corpora.by_machine.engines import open_translator
 
     for language in languages:
@@ -63,8 +63,6 @@ def _methods_on_photographs(
     **options: Any,  # of `evaluation.methods.planned_runs`
 ) -> None:
     "Train and evaluate the methods on each field of a corpus, and print a line for each and a column for each field"
-    from dasd_lab.base.foundation import expect
-    from dasd_lab.base.presets import load_preset
     from dasd_lab.evaluation.fields import usual_fields
     from dasd_lab.evaluation.methods import TRANSLATED, MethodRuns, planned_runs, run_methods
 
@@ -165,7 +163,6 @@ def _main_table(
     json: bool,  # print JSON
 ) -> None:
     "Put runs beside a table of a paper"
-    from dasd_lab.base.foundation import expect
     from dasd_lab.evaluation.main_tables import MAIN_TABLES, main_figures, table_on, table_run
     from dasd_lab.evaluation.papers import cells, paper_tables
 
@@ -224,8 +221,6 @@ Paper = Literal["dasd", "leccr", "smalr"]
 
 def _paper_for(preset: str | None, paper: str | None) -> str:
     "The paper of a table: the one given, or that of the preset's method"
-    from dasd_lab.base.foundation import expect
-    from dasd_lab.base.presets import load_preset
     from dasd_lab.evaluation.tables import tables_of
 
     if not preset:
@@ -241,7 +236,6 @@ def _paper_for(preset: str | None, paper: str | None) -> str:
 # %% ../../nbs/11_commands/34_tables.ipynb #4d7ed0b0
 def _is_main(table: str, paper: str, run: Sequence[str] | None, reading: str) -> bool:
     "Is a table made of finished runs? Only those can be read as the authors' code does"
-    from dasd_lab.base.foundation import expect
     from dasd_lab.evaluation.main_tables import MAIN_TABLES
     from dasd_lab.evaluation.tables import TABLES
 
@@ -291,7 +285,6 @@ def run_paper_table(
         _main_table(paper, table, run or (), corpus, languages, split, reading, json)
         return
     from dasd_lab.backbone.opening import open_backbone
-    from dasd_lab.base.presets import load_preset, vary
     from dasd_lab.evaluation.studies import StudyData
     from dasd_lab.runs.shipped import run_for
 

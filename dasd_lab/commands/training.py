@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import date, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from typing import Any, Literal
 from cyclopts.types import ExistingDirectory, ExistingFile, ExistingPath, NonNegativeInt, PositiveInt
 
 from ..base.foundation import expect, home_path, lab_command
+from ..base.presets import load_preset, opening, read_json, read_preset, settings, vary
 from dasd_lab.commands.arguments import (
     BackboneName,
     Changes,
@@ -50,7 +52,6 @@ def run_settings(
     record: Mapping[str, Any] | None = None,  # run.json of the run that resumes
 ) -> dict[str, Any]:  # runtime, keeping, guard and selection for `training.recipes.train`
     "How a run is computed, kept and selected: the options of the call on top of those of the run that resumes"
-    from dasd_lab.base.presets import settings
     from dasd_lab.training.checkpoints import Selection
     from dasd_lab.training.runs import Keeping
     from dasd_lab.training.runtime import Runtime
@@ -135,7 +136,6 @@ def train_on_corpus(
 ):  # a `training.recipes.Run`
     "Train on a corpus"
     from dasd_lab.backbone.opening import open_backbone
-    from dasd_lab.base.presets import load_preset, vary
     from dasd_lab.evaluation.selection import figures_on
     from dasd_lab.training.recipes import train
 
@@ -184,7 +184,6 @@ def train_on_captions(
     changes: dict[str, Any] | None = None,  # dotted settings of the preset
 ):  # a `training.recipes.Run`
     "Train one language on parallel captions"
-    from dasd_lab.base.presets import load_preset, vary
     from dasd_lab.corpora.own.parallel import parts
     from dasd_lab.evaluation.held_out import held_out, held_out_figures
     from dasd_lab.training.checkpoints import Selection
@@ -259,7 +258,6 @@ def _check_task(task: str, corpus: str | None, languages: Sequence[str], **of_la
 # %% ../../nbs/11_commands/70_training.ipynb #1ab31001
 def _evaluate_labels(opened_by, task, pictures, words, languages, figure, json: bool) -> None:
     "Evaluate on pictures with labels: average precision of each label, or shares that are classified right"
-    from dasd_lab.base.presets import read_json
     from dasd_lab.corpora.catalog import load_corpus
     from dasd_lab.corpora.published.everyday import everyday_labels, everyday_words
     from dasd_lab.corpora.visuals import read_picture
@@ -367,9 +365,7 @@ def run_row(
     folder: Path,  # of a run
 ) -> dict:  # a row of the list
     "State, progress and size of a run, whose files may be moved meanwhile by a training process"
-    from datetime import datetime
 
-    from dasd_lab.base.presets import opening
     from dasd_lab.evaluation.comparison import read_run
     from dasd_lab.training.logging import claimed, read_progress
     from dasd_lab.training.records import read_record
@@ -420,7 +416,6 @@ def compare_runs(
 # %% ../../nbs/11_commands/70_training.ipynb #d45c4d60
 def _resumed(folder: Path, options: Mapping[str, Any]):  # a `training.recipes.Run`
     "Resume a run with the settings in its folder"
-    from dasd_lab.base.presets import read_preset
     from dasd_lab.evaluation.selection import figures_on
     from dasd_lab.training.recipes import resume
     from dasd_lab.training.records import read_record
@@ -477,7 +472,6 @@ USUAL_PRESET = "dasd.pictograms"  # if none is named
 
 def _train(given: dict[str, Any], options: Mapping[str, Any], resume: Path | None, yes: bool) -> Path:
     "The run folder of `train_run`, trained; or the plan of one, printed"
-    from datetime import date
 
     dry_run, captions, features = (given.pop(name) for name in ("dry_run", "captions", "features"))
     preset = str(given.pop("preset") or USUAL_PRESET)

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from cyclopts.types import ExistingDirectory, ExistingFile, PositiveInt
 
+from ..base.foundation import LabError, expect, progress_bar
 from dasd_lab.commands.arguments import (
     BackboneName,
     CommaList,
@@ -54,7 +55,6 @@ def _print_translation(result, path: Path, replaced: bool) -> None:
 # %% ../../nbs/11_commands/50_translation.ipynb #76f60bef
 def _translate_file(file: Path, source: str, targets: list[str], engine: dict, out, options) -> None:
     "Translate a file of captions to a file per language"
-    from dasd_lab.base.foundation import expect
     from dasd_lab.corpora.by_machine.splits import machine_captions
     from dasd_lab.corpora.captions import read_captions, write_captions
     from dasd_lab.corpora.quality import write_dropped
@@ -101,7 +101,6 @@ def translate_captions(
     device: Name | None = None,  # device of a model, such as cuda (default: cpu)
 ) -> None:
     "Translate the captions of a corpus or file by machine; bad translations are dropped and reported"
-    from dasd_lab.base.foundation import expect, progress_bar
     from dasd_lab.corpora.by_machine.splits import default_cache
     from dasd_lab.corpora.languages import language_code
     from dasd_lab.corpora.quality import FilterSpec
@@ -128,7 +127,6 @@ def translate_captions(
 # %% ../../nbs/11_commands/50_translation.ipynb #73eb7842
 def _split_rows(corpus, split: str) -> list[dict]:
     "Captioners of a split"
-    from dasd_lab.base.foundation import LabError
     from dasd_lab.corpora.descriptions import described_in
 
     ids, used, described = [], {}, []
@@ -163,7 +161,6 @@ def _split_rows(corpus, split: str) -> list[dict]:
 # %% ../../nbs/11_commands/50_translation.ipynb #8934bb53
 def _check_description(corpus, splits, options: dict, captioner: str | None, texts, export) -> None:
     "Refuse options of `describe` that contradict each other"
-    from dasd_lab.base.foundation import expect
 
     for split in splits:
         corpus.check(split)
@@ -184,7 +181,6 @@ def _check_description(corpus, splits, options: dict, captioner: str | None, tex
 # %% ../../nbs/11_commands/50_translation.ipynb #520ba635
 def _describe(corpus, splits, captioner, batch_size: int, export: str | Path | None) -> None:
     "Describe splits with an opened captioner, and print a report and two descriptions of each"
-    from dasd_lab.base.foundation import progress_bar
     from dasd_lab.corpora.descriptions import describe_split, write_texts
 
     for split in splits:
@@ -203,7 +199,6 @@ WORDS = "words"  # --captioner: the words of a run that name what an image shows
 
 def _open_describer(corpus, captioner: str | None, texts: str | Path | None, options: dict[str, Any]):
     "The captioning model or folder of texts that was given, or None"
-    from dasd_lab.base.foundation import expect
 
     if captioner == RETRIEVED:
         from dasd_lab.backbone.opening import open_backbone
@@ -232,7 +227,6 @@ def gallery_captioner(
     captioner: str | None,  # as for `describe_images`, except for retrieved; None: the words of the method, if any
 ):  # a `corpora.descriptions.Captioner`; None: the images are not described, or the gallery uses the method's words
     "The captioner of the images of a gallery; refused for a method that reads no descriptions"
-    from dasd_lab.base.foundation import expect
 
     reads_descriptions = "description_ids" in method.read_columns
     if not captioner:

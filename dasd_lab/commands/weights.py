@@ -8,6 +8,7 @@ __all__ = ['weights_list', 'weights_find', 'weights_get', 'weights_import', 'imp
 # %% ../../nbs/11_commands/20_weights.ipynb #194e606f
 import sys
 
+from ..base.foundation import expect, weights_root
 from dasd_lab.commands.arguments import (
     File,
     Folder,
@@ -25,7 +26,6 @@ def weights_list(
 ) -> None:
     "List pretrained weights; fetch, find, verify and import them"
     from dasd_lab.backbone.weights import list_weights
-    from dasd_lab.base.foundation import weights_root
 
     rows = list_weights()
     if not json:
@@ -46,7 +46,6 @@ def weights_find(
 # %% ../../nbs/11_commands/20_weights.ipynb #41247364
 def _agrees(offer: str, name: str, yes: bool) -> bool:
     "Show what would be fetched, and ask the person at the terminal"
-    from dasd_lab.base.foundation import expect
 
     print(offer, file=sys.stderr)
     if yes:

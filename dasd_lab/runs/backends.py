@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..base.foundation import LabError, expect
+from ..base.foundation import LabError, expect, install_command
 from ..base.methods import Method
 from .light import graphs_folder, load_light
 
@@ -56,7 +56,8 @@ def load(
         return loading.load_run(folder, images, **(dict(backbone=backbone) if backbone else {}))
     graphs = graphs_folder(folder)
     if not graphs.is_dir():
-        step = f"Where torch is installed: dasd-lab publish {folder} FOLDER --onnx. Copy FOLDER here, and name it."
+        publish = f"dasd-lab publish {folder} FOLDER --onnx"
+        step = f"{install_command('torch')}; or, where torch is installed, {publish}: copy FOLDER here, and name it."
         expect(find_spec("torch"), f"{folder} without graphs, and no torch to write them", "exported graphs", step)
         from dasd_lab.runs.onnx import export_run  # torch
 

@@ -195,36 +195,17 @@ class LightConcepts(ConceptWords):
     def joined_captions(self, features: np.ndarray, captions: Sequence[str], language: str) -> np.ndarray:
         "Features of captions with their weighted concepts"
         weights = np.array([self.weight(caption, language) for caption in captions], np.float32)[:, None]
-        return np.concatenate([unit(features), weights * self.of_captions(captions, language)], 1)
+        return np.concatenate([unit(features), weights * self.vectors_of(captions, language)], 1)
 
-    def of_captions(self, captions: Sequence[str], language: str) -> np.ndarray:  # [B, n], of length 1
-        "Captions in the space of the classes"
+    def of_sentences(self, texts: list[str]) -> np.ndarray:  # [B, n], of length 1
+        "Sentences in the space of the classes"
         packed, tokenizer = _sentence_reader(self.config.encoder)
-        texts, named, likened = self.sentences_of(captions, language)
 
         def encode(some):
             ids, end_index = tokenizer.arrays(some, packed.config["max_position_embeddings"])
             return self.backbone.graphs.run("sentences", packed.token_vectors(ids), end_index)
 
-        vectors = by_length(encode, texts, self.width)
-        own, english = np.split(vectors, [len(captions)])
-        own[np.array(named, bool)] += self.config.in_english * english
-        own = unit(own)
-        nearest = unit(self.nearest(own) @ self.classes)
-        return unit(own + np.array(likened, np.float32)[:, None] * nearest)
-
-    def nearest(self, vectors: np.ndarray) -> np.ndarray:  # [B, n] → [B, C]
-        "Shares of the classes nearest to captions"
-        shares = np.exp(self.config.sharpness * (vectors @ self.classes.T - 1))
-        return shares / shares.sum(1, keepdims=True)
-
-    def support(self, vector: np.ndarray, highest: Callable[[np.ndarray], float]) -> float:
-        "How far the best picture shows the classes nearest to a query, see `backbone.concepts.Concepts.support`"
-        shares = self.nearest(unit(vector[:, -self.width :])) ** 0.5
-        ridge = self.classes.T @ self.classes + 0.1 * np.eye(self.width, dtype=np.float32)
-        decoded = np.linalg.solve(ridge, self.classes.T @ shares.T).T
-        query = np.concatenate([np.zeros_like(vector[:, : -self.width]), decoded], 1).astype(np.float32)
-        return highest(query) * float(np.linalg.norm(query)) * 2**0.5  # a picture's vector has two parts of length 1
+        return by_length(encode, texts, self.width)
 
 # %% ../../nbs/05_runs/70_light.ipynb #50434d98
 class LightMethod(Method):

@@ -61,8 +61,11 @@ class SearchAnswer(BaseModel):
     seems: list[str] = Field([], description="languages of a mixed text; of an unread one, its language or script")
     reader: str = Field("", description="what reads the language if the method was not taught it")
     direction: str = Field("ltr", description="direction in which the text is written")
-    doubt: list[str] = Field([], description="signs that the results may be wrong: no image, query, images")
+    doubt: list[str] = Field(
+        [], description="signs that the results may be wrong: nothing, no image, query, negation, concepts, images"
+    )
     unknown: list[str] = Field([], description="words of the query that no training caption has")
+    negations: list[str] = Field([], description="words of the query that negate, which no model here understands")
     more: bool = Field(False, description="whether there are further images")
 
 # %% ../../nbs/10_serve/30_service.ipynb #96277809
@@ -265,7 +268,8 @@ def _search(self: GalleryService, request: SearchRequest, picture) -> SearchAnsw
     if query:
         about = dict(text=query.text, language=query.language, recognised=query.recognised, direction=query.direction)
         read = dict(how=query.how, seems=list(query.mixed) or list(filter(None, [query.unread])), reader=query.reader)
-        doubt = dict(doubt=list(hits.doubt.signs), unknown=list(hits.doubt.unknown))
+        about_words = dict(unknown=list(hits.doubt.unknown), negations=list(hits.doubt.negations))
+        doubt = dict(doubt=list(hits.doubt.signs), **about_words)
         answer = answer.model_copy(update=about | read | doubt)
     return answer
 

@@ -57,6 +57,7 @@ def random_batch(
     b: int,  # rows
     tokens: int = 18,  # of every caption
     captions: int = 1,  # per image and language, in batches of images
+    more: Sequence[str] = (),  # columns besides, see `Stage.columns`
 ) -> dict[str, Any]:
     "A batch of random tokens with the columns that the method reads"
     backbone = method.backbone
@@ -72,13 +73,15 @@ def random_batch(
         visual_mask=lambda: torch.ones(b, PATCHES, dtype=torch.bool),
         source_ids=lambda: torch.randint(n_ids, (b, tokens)),
         source_end=lambda: torch.full((b,), tokens - 1),
+        original_ids=lambda: torch.randint(n_ids, (b, backbone.pad_length or tokens)),
+        original_end=lambda: torch.full((b,), tokens - 1),
         description_ids=lambda: torch.randint(n_ids, (b, description)),
         description_end=lambda: torch.full((b,), description - 1),
         visual_index=lambda: torch.arange(b),
         word_ids=lambda: torch.randint(2, method.n_tokens, words),
         masked_words=lambda: torch.zeros(words, dtype=torch.bool),
     )
-    columns = {name: makers[name]() for name in method.read_columns}
+    columns = {name: makers[name]() for name in (*method.read_columns, *more)}
     if method.batch_type == "images":
         return dict(language="all", done=0.5) | columns
     length = method.pad_length or tokens
@@ -122,13 +125,13 @@ def timed_batches(
     optimizers, turn = open_stage(method, stage)
 
     def step_s(size: int) -> float:
-        batch = random_batch(method, size, tokens, stage.captions)
+        batch = random_batch(method, size, tokens, stage.captions, stage.columns)
         began = time.perf_counter()
         float(train_step(method, stage, optimizers, batch, 1, turn, worker)["loss"])  # waits for a GPU
         return time.perf_counter() - began
 
     def forward() -> Tensor:
-        own = worker.rows_for(method, random_batch(method, 2, tokens, stage.captions))
+        own = worker.rows_for(method, random_batch(method, 2, tokens, stage.captions, stage.columns))
         features = worker.features(method, own)
         return torch.stack([v.float().sum() for v in features.values() if v.requires_grad]).sum()
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from ..base.contracts import expect
 
 # %% ../../nbs/06_training/1_loop/10_losses.ipynb #e29831c2
-LOSS_MODULES = "dasd_lab.training.matching", "dasd_lab.training.triplets"  # beside this one
+LOSS_MODULES = "dasd_lab.training.matching", "dasd_lab.training.transport", "dasd_lab.training.triplets"
 
 
 @dataclass(frozen=True)

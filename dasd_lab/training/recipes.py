@@ -296,7 +296,8 @@ def _caption_batches(method: RetrievalMethod, data: TrainingData, seed: int) -> 
         def some(values):
             return {language: [values[language][i] for i in rows] for language, rows in kept.items()}
 
-        columns = {name: (some(rows), table) for name, (rows, table) in of_texts.items()}
+        texts = of_texts | (_originals(method, data) if stage.columns else {})
+        columns = {name: (some(rows), table) for name, (rows, table) in texts.items()}
         if with_images:
             columns |= {name: (some(visuals), table) for name, table in of_images.items()}
         return CaptionBatches(
@@ -309,7 +310,7 @@ def _caption_batches(method: RetrievalMethod, data: TrainingData, seed: int) -> 
             stage.batch_size,
             seed,
             bucket=stage.length_bucket,
-            more={name: column for name, column in columns.items() if name in method.read_columns},
+            more={name: columns[name] for name in columns if name in (*method.read_columns, *stage.columns)},
         )
 
     return batches
@@ -323,11 +324,23 @@ def _text_columns(method: RetrievalMethod, data: TrainingData) -> dict[str, Colu
         return dict(sentence_vectors=(own, method.sentences([c for p in data.pairs.values() for c in p.target])))
     if "source_ids" not in method.read_columns:
         return {}
-    texts = list(dict.fromkeys(caption for p in data.pairs.values() for caption in p.source))
-    row = {caption: i for i, caption in enumerate(texts)}
-    rows = {language: [row[caption] for caption in p.source] for language, p in data.pairs.items()}
+    texts, rows = _sources(data)
     ids, end_index = method.tokens(texts)
     return dict(source_ids=(rows, ids), source_end=(rows, end_index))
+
+
+def _originals(method: RetrievalMethod, data: TrainingData) -> dict[str, Column]:
+    "Token ids of the source captions as the frozen tower reads them"
+    texts, rows = _sources(data)
+    ids, end_index = method.backbone.tokens(texts)
+    return dict(original_ids=(rows, ids), original_end=(rows, end_index))
+
+
+def _sources(data: TrainingData) -> tuple[list[str], dict[str, list[int]]]:  # texts; language → row of each caption
+    "All source captions, each once"
+    texts = list(dict.fromkeys(caption for p in data.pairs.values() for caption in p.source))
+    row = {caption: i for i, caption in enumerate(texts)}
+    return texts, {language: [row[caption] for caption in p.source] for language, p in data.pairs.items()}
 
 # %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #d44a2a15
 def _image_columns(method: RetrievalMethod, data: TrainingData) -> dict[str, Rows]:

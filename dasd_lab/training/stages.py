@@ -132,6 +132,11 @@ class Stage:
         return {"semantic_agnostic"}.union(of_critic, *(term.reads for term in self.terms))
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        "Columns of a batch that its losses need beside those that the method reads"
+        return ("original_ids", "original_end") if "source_tokens" in self.reads else ()
+
+    @property
     def most_steps(self) -> int:
         "Steps including a prolongation"
         return 2 * self.steps if self.until else self.steps

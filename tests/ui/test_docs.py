@@ -1,15 +1,28 @@
 "The documentation site, built once and opened from disk, without a server, as a reader may"
 
+import gzip
+import json
 import os
 import re
 import subprocess
 import sys
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import numpy as np
 import pytest
+from conftest import violations
+
+from dasd_lab.base.methods import as_array, unit
+from dasd_lab.runs.loading import load_run
 
 ROOT = Path(__file__).resolve().parents[2]
 MATHJAX = ROOT / "node_modules/mathjax/es5/tex-svg-full.js"
+
+RUNTIME = ROOT / "node_modules/onnxruntime-web"
+needs_npm = pytest.mark.skipif(not RUNTIME.is_dir(), reason="ONNX Runtime for browsers comes from npm")
 
 PAGES = ("index", "pages/install", "pages/papers", "pages/equations", "pages/architecture", "guides/first_search")
 PAGES += ("guides/clusters_of_expression", "studies/claims")
@@ -112,3 +125,73 @@ def test_queries_from_right_to_left_are_laid_out_so(page, opened):
     for row in page.locator(".ask").all():
         text, images = (row.locator(part).bounding_box()["x"] for part in (".query", ".found"))
         assert (text > images) == (row.get_attribute("dir") == "rtl")
+
+
+@pytest.fixture
+def asking(site, page):
+    "A function that types a query on the first page, from a server of files, and returns the photographs found"
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=site)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        page.goto(f"http://127.0.0.1:{server.server_port}/index.html")
+
+        def ask(query: str) -> list[str]:
+            page.locator("#try input").fill(query)
+            page.locator(f'#try .answer[data-query="{query}"]').wait_for()
+            images = page.locator("#try .answer img").all()
+            return [Path(image.get_attribute("src")).stem for image in images]
+
+        yield ask
+        page.goto("about:blank")
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def ranking(site):
+    "A function that ranks the photographs as Python does, with the vectors of the page"
+    demo = site / "_static/demo"
+    ids = [picture["id"] for picture in json.loads((demo / "facts.json").read_text(encoding="utf-8"))["pictures"]]
+    vectors = np.frombuffer(gzip.decompress((demo / "pictures.bin.gz").read_bytes()), "<f4").reshape(len(ids), -1)
+    method = load_run("photographs", images=False)
+    concepts = method.concepts
+
+    def rank(query: str, language: str, with_concepts: bool) -> list[str]:
+        method.concepts = concepts if with_concepts else None
+        query_vector = as_array(method.encode_captions([query], language))[0]
+        scores = unit(vectors[:, : len(query_vector)]) @ query_vector
+        return [ids[i] for i in np.argsort(-scores)]
+
+    return rank
+
+
+QUERIES = dict(de="Pferde auf einer Wiese", zh="一只黑白相间的小猫", ar="برج في المدينة")
+
+
+MATRICES = "[...document.querySelectorAll('#try canvas')].map(e => e.toDataURL()).join()"
+
+
+@needs_npm
+def test_the_first_page_answers_queries_as_python_does(page, asking, ranking):
+    for language, query in QUERIES.items():
+        found, expected = asking(query), ranking(query, language, with_concepts=False)
+        # matrices in eight bits may exchange neighbours
+        assert found[0] == expected[0] and set(found[:3]) <= set(expected[:5]) and set(found[:8]) <= set(expected[:11])
+    assert page.locator("#try input").evaluate("e => getComputedStyle(e).direction") == "rtl"
+    drawn = [asking(query) and page.evaluate(MATRICES) for query in ("ein Hund am See", "ein Fisch am See", "Hund")]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert not violations(page, "#try")
+
+
+@needs_npm
+@pytest.mark.slow
+def test_concepts_doubt_and_a_language_that_was_not_taught(page, asking, ranking):
+    page.locator("#try .more").click()
+    for language, query in (QUERIES | dict(hi="लाल मछलियाँ", en="a bridge over the river")).items():
+        found, expected = asking(query), ranking(query, language, with_concepts=True)
+        assert found[0] in expected[:3] and len(set(found[:8]) & set(expected[:10])) >= 7
+    asking("Nudelsuppe")
+    assert "Nothing here looks like this" in page.locator("#try .doubts").inner_text()

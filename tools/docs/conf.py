@@ -19,6 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 NBS = ROOT / "nbs"
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
+from demo import demonstration
+
 from dasd_lab._modidx import d as index
 from dasd_lab.explore.theme import CSS
 
@@ -64,6 +66,8 @@ html_show_sourcelink = False
 html_show_search_summary = False  # the search would fetch each page it found, which a browser refuses from disk
 mathjax_path = "tex-svg-full.js"
 html_static_path += map(str, ROOT.glob("node_modules/mathjax/es5/tex-svg-full.js"))
+DEMO = demonstration()  # the field for queries on the first page; None without its packages from npm
+html_static_path += ["demo.js"] if DEMO else []
 
 SYMBOLS = [*index["syms"], *(name for module in index["syms"].values() for name in module)]
 
@@ -146,6 +150,14 @@ def own_files(app, error) -> None:
     if not error and app.builder.name == "html":
         (Path(app.outdir) / "_static/panels.css").write_text(CSS, encoding="utf-8")
         shutil.copytree(NBS / "images", Path(app.outdir) / "images", dirs_exist_ok=True)
+        if DEMO:
+            shutil.copytree(DEMO, Path(app.outdir) / "_static/demo", dirs_exist_ok=True)
+
+
+def field_for_queries(app, pagename: str, *_) -> None:
+    "Its script, on the first page alone"
+    if DEMO and pagename == "index":
+        app.add_js_file("demo.js", defer="defer")
 
 
 def terms(app, doctree) -> None:
@@ -160,4 +172,5 @@ def terms(app, doctree) -> None:
 def setup(app) -> None:
     app.connect("autodoc-process-docstring", parameters)
     app.connect("doctree-read", terms)
+    app.connect("html-page-context", field_for_queries)
     app.connect("build-finished", own_files)

@@ -11,6 +11,7 @@ chosen on these labels in English, German, French and Chinese, and on short quer
 validation photographs; that English names count twice and are likened to classes, on all labels here; and the limit of
 support so that it is wrong for one label of twenty here."""
 
+import numpy as np
 import torch
 from common import RESULTS
 from torch.nn.functional import normalize
@@ -62,8 +63,8 @@ def doubted(methods: dict, corpus, labels: list[str]) -> list[dict]:
     columns = next(iter(methods.values())).visual_columns(corpus.visuals("test"))
     rows = []
 
-    def highest(query: torch.Tensor) -> float:
-        return float((normalize(query, dim=-1) @ pictures.T).max())
+    def highest(query: np.ndarray) -> float:
+        return float((normalize(torch.as_tensor(query), dim=-1) @ pictures.T).max())
 
     for language, words in everyday_words().items():
         method = next(method for method in methods.values() if language in method.readable)

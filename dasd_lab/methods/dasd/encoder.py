@@ -15,6 +15,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 
 from ...backbone.projected_vectors import TokenVectors
+from ...backbone.text_towers import real_tokens
 from ...backbone.tokens import CaptionTokenizer
 from ...backbone.towers import Backbone, attention, captions_in_batches, computing
 from ...backbone.vector_tables import FrozenVectors
@@ -162,17 +163,40 @@ def encode_captions(
     return captions_in_batches(encode, captions, self.backbone.embed_dim, batch_size)
 
 # %% ../../../nbs/04_methods/1_dasd/30_encoder.ipynb #79a5b56e
+@patch
+def word_features(
+    self: AdaptedEncoder,
+    batch: Mapping,  # 'ids', 'end_index', 'language', 'original_ids' and 'original_end'
+) -> dict[str, Tensor]:  # 'target_tokens' [B, T, E], 'source_tokens' [B, S, E], their masks, and `features`
+    "Features of captions, and the states of their words and of those of their originals, see `training.transport`"
+    trace: list[tuple[Tensor, Tensor]] = []
+    source: list[Tensor] = []
+    end_index, original_end = batch["end_index"], batch["original_end"]
+    found = self.features(batch["ids"], end_index, batch["language"], trace, longest=batch.get("longest"))
+    with torch.no_grad():
+        self.backbone.source_from_ids(self.backbone.cut(batch["original_ids"], original_end), original_end, source)
+    text = self.backbone.text
+    return found | dict(
+        target_tokens=text.head(text.norm(trace[-1][1])),
+        target_mask=real_tokens(trace[-1][1], end_index),
+        source_tokens=text.head(text.norm(source[-1])),
+        source_mask=real_tokens(source[-1], original_end),
+    )
+
+
 GROUP = 16  # captions that a processor encodes together in training
 
 
 @patch
 def training_features(
     self: AdaptedEncoder,
-    batch: Mapping,  # 'ids', 'end_index', 'language', 'source_features' and, if available, 'image_features'
+    batch: Mapping,  # 'ids', 'end_index', 'language', 'source_features' and, if available, 'image_features' …
 ) -> dict[str, Tensor]:
     "Features of the text path, together with the frozen features of the batch"
     frozen = {k: batch[k] for k in ("source_features", "image_features") if k in batch}
     ids, end_index, language = (batch[k] for k in ("ids", "end_index", "language"))
+    if "original_ids" in batch:
+        return frozen | self.word_features(batch)
     if ids.device.type != "cpu" or self.pad_length is not None:
         return frozen | self.features(ids, end_index, language, longest=batch.get("longest"))
     # padding costs a processor as much as text: captions of like length are encoded together

@@ -18,7 +18,7 @@ from PIL import WebPImagePlugin  # noqa: F401  without it, the first thumbnail i
 from ...base.methods import Array, Method, computing_only
 from ...corpora.descriptions import Captioner, describe_batch
 from ...corpora.visuals import read_picture
-from ..doubt import Doubt, calibration_of
+from ..doubt import Doubt, calibration_of, negations
 from .inputs import data_address
 from .reading import ReadVisual
 from ..queries import Query
@@ -144,21 +144,26 @@ def doubt_about(
     best: float | None,  # score of the best image; None: not comparable
     highest: Callable[[Array], float],  # the best score of another query [1, E]
 ) -> Doubt:
-    "Signs of doubt about an answer; none without a calibration"
+    "Signs of doubt about an answer; of negation alone without a calibration"
     method = gallery.method.reader(query.language)
     calibration = calibration_of(method)
-    if calibration is None or query.unread:  # of what nobody reads, `Query.note` says more
+    if query.unread:  # of what nobody reads, `Query.note` says more
         return Doubt()
+    text = method.spelling(query.text, query.language)
+    negating = tuple(negations(text, query.language))
+    if calibration is None:
+        return Doubt(("negation",) * bool(negating), (), negating)
     if gallery.are_unlike is None:
         gallery.are_unlike = unlike_images(gallery)
-    text = method.spelling(query.text, query.language)
     signs = calibration.signs(text, query.language, vector if method.by_cosine else None, best)
+    signs += ("negation",) * bool(negating)
     concepts = method.concepts
     if concepts and concepts.weight(text, query.language) > 1:  # more than what the model was taught
         signs = tuple("concepts" if sign == "query" else sign for sign in signs)
     if concepts and best is not None and concepts.is_unsupported(text, query.language, vector, highest):
         signs = "nothing", *signs
-    return Doubt(signs + ("images",) * gallery.are_unlike, tuple(calibration.unknown(text, query.language)))
+    signs += ("images",) * gallery.are_unlike
+    return Doubt(signs, tuple(calibration.unknown(text, query.language)), negating)
 
 # %% ../../../nbs/08_search/1_gallery/17_hits.ipynb #ae3a709d
 def encoded(

@@ -233,7 +233,7 @@ def search(
         vector = self.method.encode_captions([query.encoded], query.language)
         indices, scores = self.best_places(vector, k)
     hits = hits_of([self.ids[i] for i in indices], scores, self.thumbnails, query)
-    highest = lambda asked: self.best_places(asked, 1)[1][0]  # noqa: E731
+    highest = lambda asked: self.best_places(torch.from_numpy(asked).to(vector), 1)[1][0]  # noqa: E731
     return replace(hits, doubt=doubt_about(self, query, vector, scores[0], highest))
 
 # %% ../../../nbs/08_search/1_gallery/20_in_memory.ipynb #1704d9dc

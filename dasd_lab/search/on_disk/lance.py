@@ -17,7 +17,8 @@ from fastcore.basics import chunked, patch
 from filelock import FileLock
 
 from ...base.foundation import expect, extra
-from ...base.presets import opening
+from ...base.presets import opening, read_json
+from ...base.storage import sha256, write_json
 from ..gallery.inputs import possible_ids
 from .engine import MOST_IDS, Rows, Values, checked_rows
 from .filters import FACTS, Column, Condition, as_expression
@@ -96,6 +97,7 @@ class LanceEngine:
         self.exact_below = exact_below
         self.patience_s = patience_s
         self._place = self.folder / "pictures.lance"
+        self._noted = self.folder / "checksums.json"
         self._writes = 0  # since the last compaction
         is_there = any((self._place / "_versions").glob("*.manifest"))
         given, expected = f"no table in {self.folder}", "the index of a gallery that was made before"
@@ -140,6 +142,21 @@ class LanceEngine:
             self._writes += 1
             if self._writes >= TIDY_AFTER:
                 self._compact()
+            noted = self._checksums()
+            write_json({path.name: noted.get(path.name) or sha256(path) for path in self._files()}, self._noted)
+
+    def _files(self) -> list[Path]:
+        return sorted((self._place / "data").glob("*.lance"))
+
+    def _checksums(self) -> dict[str, str]:  # file → SHA-256; none of a table that was written before they were noted
+        return (
+            read_json(self._noted, dict, "checksums of a gallery", "Remove the file.") if self._noted.exists() else {}
+        )
+
+    def damaged(self) -> list[str]:
+        "Files of rows that are not as they were written"
+        noted = self._checksums()
+        return [path.name for path in self._files() if noted.get(path.name) not in (None, sha256(path))]
 
 # %% ../../../nbs/08_search/2_on_disk/50_lance.ipynb #e18b48cb
 def _read(table: lance.LanceDataset, ids: Sequence[str], names: Sequence[str]) -> tuple[pa.Table, dict[str, int]]:

@@ -297,3 +297,9 @@ def count(self: MilvusEngine, where: Sequence[Condition] = (), known: Column | N
 @patch
 def tidy(self: MilvusEngine) -> None:
     "Nothing: Milvus indexes by itself"
+
+
+@patch
+def damaged(self: MilvusEngine) -> list[str]:
+    "None: Milvus looks after its own files"
+    return []
