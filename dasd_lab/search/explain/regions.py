@@ -118,8 +118,7 @@ def explain_regions(
     )
     shown, description = _opened(gallery, picture, pixels)
     with evaluating(method):
-        query_vector = method.encode_captions([query.encoded], query.language)
-        score = _pixel_scorer(method, query_vector, description)
+        score = _pixel_scorer(method, method.encode_captions([query.encoded], query.language), description)
         seen = method.backbone.pixels([shown])
         heat, scores = _occluded(score, seen, side, stride, batch_size)
     covered = scores[-((1 + -(-(size - side) // stride)) ** 2) :]
@@ -187,8 +186,7 @@ def explain_attention(
     inputs = []
     hook = last_block.register_forward_pre_hook(lambda block, args: inputs.append(args[0]))
     try:
-        known = _pixel_columns(method, backbone.pixels([shown]))
-        columns = method.visual_columns(None, [description], known)
+        columns = method.visual_columns(None, [description], _pixel_columns(method, backbone.pixels([shown])))
     finally:
         hook.remove()
     tokens = last_block.ln_1(inputs[0])
