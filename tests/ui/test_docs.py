@@ -82,6 +82,15 @@ def test_search_works_without_a_server(page, opened, query, wanted):
     page.locator(f'#search-results a[href*="{wanted}"]').first.wait_for()
 
 
+def test_a_term_is_found_in_the_glossary_first(site, page):
+    for term in ("caption", "backbone", "slot", "companion"):
+        page.goto(f"{(site / 'search.html').as_uri()}?q={term}")
+        page.locator("#search-results li a").first.wait_for()
+        assert "pages/glossary.html" in page.locator("#search-results li a").first.get_attribute("href"), term
+    page.goto(f"{(site / 'search.html').as_uri()}?q=zqxwv")
+    page.get_by_text("did not match any documents").wait_for()
+
+
 def test_a_figure_is_drawn_in_the_colours_of_the_page(page, opened):
     page.emulate_media(color_scheme="dark")
     opened("pages/shipped_models")

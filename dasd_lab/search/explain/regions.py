@@ -46,9 +46,13 @@ def _opened(gallery: Gallery, picture, pixels=None) -> tuple[Image.Image, str]:
 
 # %% ../../../nbs/08_search/3_explain/20_regions.ipynb #c560e447
 def _pixel_columns(method: RetrievalMethod, pixels: Tensor) -> dict[str, Tensor]:
-    "What a method reads of pixels"
-    columns = pixel_columns(method.backbone, pixels, method.read_columns)
-    return columns | (dict(concept_features=method.concepts.of_pixels(pixels)) if method.concepts else {})
+    "What a method reads of pixels; blocks that the image tower shares with the classifier of concepts run once"
+    if not method.concepts or "visual_tokens" in method.read_columns:
+        columns = pixel_columns(method.backbone, pixels, method.read_columns)
+        return columns | (dict(concept_features=method.concepts.of_pixels(pixels)) if method.concepts else {})
+    both = method.concepts.of_pixels(pixels, features=True).float().cpu()
+    own, concepts = both.tensor_split([both.shape[1] - method.concepts.width], dim=1)
+    return dict(image_features=own, concept_features=concepts)
 
 
 def _pixel_scorer(method: RetrievalMethod, query_vector: Tensor, description: str) -> Callable[[Tensor], Tensor]:
