@@ -177,5 +177,4 @@ def block(self: EncoderText, i: int, tokens: Tensor, end_index: Tensor) -> Tenso
 def encode_ids(self: EncoderText, ids: Tensor, end_index: Tensor) -> Tensor:
     "The encoder's last hidden state, pooled and projected"
     mask = None if self.padding == "seen" else real_tokens(ids, end_index).long()
-    hidden = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
-    return self.head(self.pool(hidden, end_index))
+    return self.head(self.pool(self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state, end_index))

@@ -351,14 +351,13 @@ def build_dual_stream(
 ) -> tuple[DualStream, EncoderText]:  # random weights
     "Build a dual stream from its configuration"
     model = DualStream(config)
-    text = EncoderText(
+    return model, EncoderText(
         model.text,
         config.get("pooling", "mean"),
         model.text_projection,
         config.get("embed_dim"),
         config.get("context_length"),
     )
-    return model, text
 
 # %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #8605adb5
 _HEADS = ("pooler.", "cls.", "lm_head.", "head.", "decoder.")

@@ -30,8 +30,7 @@ def _run_and_corpus(run: str | Path, corpus: str | None):  # folder, method, cor
     if not corpora:
         raise LabError(f"{run}, whose card names no corpus", "the corpus that it was trained on", "Give --corpus.")
     opened = open_corpus(corpora[0])
-    languages = [code for code in method.readable if code in opened.languages]
-    return run_folder(run), method, opened, languages
+    return run_folder(run), method, opened, [code for code in method.readable if code in opened.languages]
 
 # %% ../../nbs/11_commands/78_doubt.ipynb #4bf6807e
 @command

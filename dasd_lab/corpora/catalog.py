@@ -186,8 +186,7 @@ def picture(
     expect(visuals, f"the visual {visual_id!r}", f"one of {self.name}", "Check the id.")
     image = visuals[visuals.index_of(visual_id)].picture
     scale = size / max(image.size)
-    shape = [max(1, round(side * scale)) for side in image.size]
-    return image.resize(shape, Image.Resampling.LANCZOS)
+    return image.resize([max(1, round(side * scale)) for side in image.size], Image.Resampling.LANCZOS)
 
 # %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #e89a301a
 @patch

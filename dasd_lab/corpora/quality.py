@@ -120,8 +120,7 @@ def foreign(
     characters = [c for c in target if c.isalpha()]
     if len(characters) < (letters / 3 if unspaced(target) else letters):
         return ""
-    scripts = Counter(map(script_of, characters))
-    script, n = scripts.most_common(1)[0]
+    script, n = Counter(map(script_of, characters)).most_common(1)[0]
     if n > len(characters) / 2 and language not in SCRIPTS.get(script, (language,)):
         return f"{script.lower()} letters"
     recognised, confidence = recognise_language(target, (language, *rivals))

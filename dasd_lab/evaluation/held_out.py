@@ -80,8 +80,7 @@ def held_out_figures(
         encoded = dict(features=method.encode_captions(held.wanted, method.backbone.source_language))
     else:
         reads = held.descriptions and "description_ids" in method.read_columns
-        descriptions = held.descriptions() if reads else None
-        columns = method.visual_columns(held.wanted, descriptions, held.seen)
+        columns = method.visual_columns(held.wanted, held.descriptions() if reads else None, held.seen)
         encoded = method.encode_visuals(columns)
         held.seen.update({k: v for k, v in columns.items() if not k.startswith("description_")})
     return retrieval_figures(rank(method.score, text, encoded, held.positives))

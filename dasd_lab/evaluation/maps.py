@@ -318,8 +318,7 @@ def marks(
         values = values[values.map(bool)]
         pairs = pd.DataFrame(dict(cluster=np.asarray(clusters)[values.index], value=values))
         counts = pairs.groupby(["cluster", "value"]).size().reset_index(name="count")
-        totals = counts.groupby("value")["count"].transform("sum")
-        counted.append(counts.assign(fact=fact, total=totals))
+        counted.append(counts.assign(fact=fact, total=counts.groupby("value")["count"].transform("sum")))
     table = pd.concat(counted, ignore_index=True).query("cluster >= 0")
     size = table.cluster.map(pd.Series(clusters).value_counts())
     p = hypergeom.sf(table["count"] - 1, n, table.total, size)

@@ -174,8 +174,7 @@ def measure(
         made, facts = self.translated(languages), dict(cpu_s=0.0)
         timed = TranslatedQueries(data.backbone, made.languages, lambda text, code: self.english([text], code)[0])
     else:
-        preset = json.loads(settings) if settings else dict(method=method)
-        made, facts = data.method(preset, languages, seed)
+        made, facts = data.method(json.loads(settings) if settings else dict(method=method), languages, seed)
         timed = made
     language = made.languages[0]
     field = next(name for name in self.fields if data.corpus.fields[name].language == language)

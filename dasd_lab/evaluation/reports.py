@@ -8,6 +8,7 @@ __all__ = ['counted', 'means', 'printed', 'latex', 'markdown', 'image_hits', 'ov
 
 # %% ../../nbs/07_evaluation/89_reports.ipynb #26045460
 import math
+import re
 from collections.abc import Callable, Sequence
 
 import matplotlib.pyplot as plt
@@ -94,7 +95,8 @@ def latex(
     style = style.format_index(escape="latex", axis=0) if index else style.format(escape="latex").hide(axis="index")
     columns = ("l" if index else "") + "".join("r" if index else "l" for _ in table)
     escaped = pd.Series([caption]).str.replace(r"([&%$#_{}])", r"\\\1", regex=True)[0]
-    return style.to_latex(hrules=True, column_format=columns, caption=escaped, position="t")
+    text = style.to_latex(hrules=True, column_format=columns, caption=escaped, position="t")
+    return re.sub(r"(?<![\w-])-(?=\d)", "$-$", text)  # a minus, not a hyphen
 
 
 def markdown(

@@ -214,8 +214,7 @@ def _trained(
     name: str,  # see `method`
 ) -> Run:
     "Train; with a folder for runs, an interrupted training goes on in it and a finished one is read"
-    shared = dict(self.settings(), split=None)
-    about = [vary(preset, changes), list(languages), seed, self.precision, shared]
+    about = [vary(preset, changes), list(languages), seed, self.precision, dict(self.settings(), split=None)]
     file = job_name(about)
     own = self.runs / f"{re.sub(r'[^a-zA-Z0-9_.]+', '_', name)}-{file}" if self.runs else None
     folder = next(self.runs.glob(f"*-{file}"), own) if self.runs else None

@@ -400,14 +400,13 @@ def _language_agnostic(preset: dict, **latent: float) -> dict:
 def _own_words(preset: dict, width: int | None = None, **words) -> dict:
     "Every word has its own vector, as in MULE; no shared entries are learned"
     stages = vary(preset, _hem(preset))["stages"]
-    changes = {
+    return {
         "config.masked": False,
         "config.specific": 10**9,
         "config.own_width": width or preset["config"]["vector_width"],
         "config.latent.entries": 1,
         "stages": [stages[0], stages[-1]],
-    }
-    return changes | {f"word_vectors.{name}": value for name, value in words.items()}
+    } | {f"word_vectors.{name}": value for name, value in words.items()}
 
 # %% ../../nbs/07_evaluation/80_tables.ipynb #723c536d
 def _embedding_network(preset: dict, branches: str) -> dict:
@@ -559,8 +558,7 @@ def as_large(
 
     wanted = own_parameters(new_method(preset, data, backbone))
     one = parameters(1)
-    two = parameters(2)
-    return 1 + round((wanted - one) / (two - one))
+    return 1 + round((wanted - one) / (parameters(2) - one))
 
 # %% ../../nbs/07_evaluation/80_tables.ipynb #2469b94d
 @contextmanager

@@ -347,10 +347,14 @@ class Plot(anywidget.AnyWidget):
         css_class: str = "",  # CSS classes of the container
         selected: Callable[[list[int]], None] | None = None,  # called with the points in a lasso; none: cleared
         hover: Callable[[int], None] | None = None,  # called with the point under the mouse
+        # called with the visible part of each axis: start, end and its length in fields; returns images of plotly
+        view: Callable[[list[list[float]]], list[dict]] | None = None,
     ):
         super().__init__(listens=bool(selected or hover))
         self.figure: go.Figure | None = None
-        self._callbacks = dict(selected=selected, hover=hover)
+        self._callbacks = dict(
+            selected=selected, hover=hover, view=view and (lambda x: self.send(dict(images=view(x))))
+        )
         self.on_msg(self._receive)
         add_classes(self, f"dl-plot {css_class}")
 

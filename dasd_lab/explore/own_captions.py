@@ -90,7 +90,7 @@ class OwnCaptions(w.VBox):
         self.shown = bench.captioned
         self.about, self.said = prose(), prose()
         self.grid = PictureGrid(name="images without captions", size=88)
-        self.grid.observe(lambda _: self.select(self.grid.clicked), "clicks")
+        self.grid.observe(lambda _: setattr(self.grid, "selected", self.grid.clicked), "clicks")
         self.box = QueryBox(placeholder="Describe the selected image in any language", label="Keep")
         self.box.observe(lambda _: self.keep_typed(), "submitted")
         self.language = choose("Language", [DETECT, *language_options(bench.languages)])
@@ -120,17 +120,7 @@ def refresh(self: OwnCaptions) -> None:
     self.lent.layout.display = "none" if lent else None
     bare = [id for id in bench.ids if not bench.captions(id)][:MOST_SHOWN]
     self.grid.items = [dict(id=id, src=bench.address(id), alt=id, label=id) for id in bare]
-    self.select(bare[0] if bare else "")
-
-
-@patch
-def select(
-    self: OwnCaptions,
-    id: str,  # of an image; empty: none
-) -> None:
-    "The image that the next typed caption describes"
-    self.grid.selected = id
-    self.box.hint = id
+    self.grid.selected = bare[0] if bare else ""
 
 # %% ../../nbs/09_explore/0_shared/48_own_captions.ipynb #b1c1000d
 @patch

@@ -42,7 +42,7 @@ from ..runs.loading import load_run
 from ..runs.shipped import shipped_run, shipped_runs
 from ..search.gallery.hits import Hits
 from ..search.gallery.in_memory import Gallery
-from ..search.gallery.inputs import Thumbnails, data_address, open_picture, open_visual
+from ..search.gallery.inputs import Thumbnails, data_address, open_picture, open_visual, thumbnail
 from ..search.gallery.views import completed, corpus_gallery, view
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #152d8844
@@ -297,22 +297,6 @@ def words(self: Workbench) -> tuple[tuple[str, str], ...]:
     "Words to look up, with their languages"
     return (self.world or WORLDS["pictograms"]).words
 
-
-@patch
-def example_captions(
-    self: Workbench,
-    languages: Sequence[str],  # ISO 639
-) -> dict[str, list[Caption]]:  # language → captions; empty if images have captions
-    "Example queries as captions, for images without captions; translations share the id of an image that is not there"
-    if self.world is None or self.has_captions:
-        return {}
-    queries = self.world.queries
-    return {
-        language: [Caption(text, language, f"query-{i:02}") for i, text in enumerate(queries[language], 1)]
-        for language in languages
-        if language in queries
-    }
-
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #543decb1
 @patch(as_prop=True)
 def main(self: Workbench) -> Model:
@@ -393,10 +377,13 @@ def alt(
 def address(
     self: Workbench,
     visual_id: str,  # image of the workbench
+    size: int = 0,  # longer side in pixels; 0: as it is kept
 ) -> str:
     "Thumbnail as a data URL; of an unknown image, such as that of an example query, a clear one"
-    known = self._thumbnails
-    return data_address(known[visual_id]) if visual_id in known else NO_IMAGE
+    if visual_id not in self._thumbnails:
+        return NO_IMAGE
+    kept = self._thumbnails[visual_id]
+    return data_address(thumbnail(read_picture(kept), size) if size else kept)
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #6382c66e
 @patch
@@ -462,10 +449,10 @@ def sample(
     origin: str | None = "human",  # human | mt | mllm; None: all
     seed: int = 0,  # random seed
 ) -> list[Caption]:
-    "Random captions, evenly over the languages that have any; without captions, example queries without an image"
+    "Random captions, evenly over the languages that have any"
     languages = list(languages or self.main.method.languages)
     found = {code: [c for id in self.ids for c in self.captions(id, code, origin)] for code in languages}
-    pools = {code: pool for code, pool in found.items() if pool} or self.example_captions(languages)
+    pools = {code: pool for code, pool in found.items() if pool}
     expect(pools, f"{NO_CAPTIONS[0]} of origin {origin or 'any'!r} in {', '.join(languages)}", *NO_CAPTIONS[1:])
     rng = np.random.default_rng(seed)
     drawn = []

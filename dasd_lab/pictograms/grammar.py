@@ -313,8 +313,7 @@ def fill(self: _Sentence, template: str, kind: str = "literal", key: str = "", p
     segments = []
     for piece in parse_template(template, self.modified):
         if isinstance(piece, str):
-            variant = self.plan.relation if key else 0
-            segments.append(Segment(piece, kind, key, frozenset(), variant))
+            segments.append(Segment(piece, kind, key, frozenset(), self.plan.relation if key else 0))
             continue
         slot, slot_part, word, case = piece
         if slot == "place":

@@ -108,8 +108,7 @@ def _other_sense(
         return ""
     if part.kind == "modifier":
         same_kind = COLOURS if part.key in COLOURS else SIZES
-        other = rng.choice([key for key in same_kind if key != part.key])
-        return _form(part, language, other, part.features)
+        return _form(part, language, rng.choice([key for key in same_kind if key != part.key]), part.features)
     return ""
 
 # %% ../../nbs/02_pictograms/40_noisy_translation.ipynb #dac9ad98
@@ -117,8 +116,7 @@ def seeded(
     *key,  # parts of the key, converted to text
 ) -> Random:
     "A random generator that depends on a key only, the same on every machine"
-    digest = hashlib.blake2b("/".join(map(str, key)).encode(), digest_size=8).digest()
-    return Random(int.from_bytes(digest))
+    return Random(int.from_bytes(hashlib.blake2b("/".join(map(str, key)).encode(), digest_size=8).digest()))
 
 # %% ../../nbs/02_pictograms/40_noisy_translation.ipynb #b4eb826b
 def _error_kind(spec: NoiseSpec, draw: float) -> str:

@@ -101,8 +101,7 @@ def content_key(
 # %% ../../nbs/02_pictograms/45_scenes.ipynb #047c55ef
 def _draw_scene(rng: Random, first: tuple[str, ...], place: str | None, n: int, nouns: list[str]) -> Scene:
     "Draw a scene of n things that begins with the given nouns"
-    others = [noun for noun in nouns if noun not in first]
-    rest = rng.sample(others, n - len(first))
+    rest = rng.sample([noun for noun in nouns if noun not in first], n - len(first))
     modifiers = list(_MODIFIER_WEIGHTS)
     modifier_weights = list(_MODIFIER_WEIGHTS.values())
     things = []

@@ -314,8 +314,7 @@ def generate_model_card(self: Pretrained, **kwargs) -> ModelCard:
     if not self.card:
         config = model_config(self.method, self.training, self.published)
         return model_card(self.name, config, self.results, self.license)
-    header = "YAML between two lines of three dashes"
-    with opening("the card", header, "Correct README.md."):
+    with opening("the card", "YAML between two lines of three dashes", "Correct README.md."):
         return ModelCard(self.card)
 
 # %% ../../nbs/05_runs/40_pretrained.ipynb #ac01d4b1

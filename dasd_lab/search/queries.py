@@ -81,15 +81,14 @@ class Query:
         "The language, how it is known, and what reads it: 'Hindi, read by multilingual E5, which was not taught it'"
         name = english_name(self.language)
         seems = f"{self.unread.title()} letters" if self.unread.isupper() else english_name(self.unread)
-        said = {
+        return {
             "given": f"{name}, as selected",
             "unread": f"{seems}, which no model here reads: results are arbitrary",
             "mixed": f"Several languages ({', '.join(map(english_name, self.mixed))}), read as {name}",
             "no letters": f"No letters to tell a language by: read as {name}",
             "presumed": f"Perhaps {name} (select the language if it is another)",
             "recognised": name,
-        }
-        return said[self.how] + (f", read by {self.reader}, which was not taught it" if self.reader else "")
+        }[self.how] + (f", read by {self.reader}, which was not taught it" if self.reader else "")
 
 # %% ../../nbs/08_search/0_queries/20_queries.ipynb #2e2b700d
 def source_language(

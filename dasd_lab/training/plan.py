@@ -296,7 +296,6 @@ def plan(
     method = method_shapes(preset, targets, tower_sizes(towers))
     parameters, frozen = parameters_by_part(method), frozen_parameters(towers)
     stages = tuple(_stage_plan(s, preset, method) for s in scaled_stages(preset, len(targets)))
-    memory = memory_bytes(sum(parameters.values()), max(sum(p.trained.values()) for p in stages), frozen)
     return TrainingPlan(
         f"{name}: {preset['method']} for {', '.join(targets)}",
         _needs(preset, targets, stages, backbone),
@@ -304,6 +303,6 @@ def plan(
         stages,
         parameters,
         frozen,
-        memory,
+        memory_bytes(sum(parameters.values()), max(sum(p.trained.values()) for p in stages), frozen),
         provenance(preset),
     )

@@ -222,8 +222,7 @@ def length_batches(
     check_captions(len(lengths), batch_size)
     n = len(lengths) // batch_size * batch_size
     chunk = batch_size * bucket
-    order = rng.permutation(len(lengths))[:n]
-    chunks = np.split(order, range(chunk, n, chunk))
+    chunks = np.split(rng.permutation(len(lengths))[:n], range(chunk, n, chunk))
     batches = np.concatenate([c[np.argsort(lengths[c], kind="stable")] for c in chunks]).reshape(-1, batch_size)
     return batches[rng.permutation(len(batches))]
 

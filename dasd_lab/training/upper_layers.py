@@ -156,8 +156,7 @@ def _batches(
         images = waiting[:n]
         waiting = waiting[n:]
         captions = np.array([rng.choice(states.captions_of[i]) for i in images])
-        view = rng.integers(2, size=n)
-        maps = states.maps[images, view].float()
+        maps = states.maps[images, rng.integers(2, size=n)].float()
         side = maps.shape[-1]
         size = int(rng.integers(min(side, math.ceil(options.smallest_crop * side)), side + 1))
         top, left = rng.integers(side - size + 1, size=2)

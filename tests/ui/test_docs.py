@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import violations
 
 from dasd_lab.base.methods import as_array, unit
 from dasd_lab.runs.loading import load_run
@@ -79,6 +80,15 @@ def test_search_works_without_a_server(page, opened, query, wanted):
     page.locator("input[name=q]").fill(query)
     page.keyboard.press("Enter")
     page.locator(f'#search-results a[href*="{wanted}"]').first.wait_for()
+
+
+def test_a_term_is_found_in_the_glossary_first(site, page):
+    for term in ("caption", "backbone", "slot", "companion"):
+        page.goto(f"{(site / 'search.html').as_uri()}?q={term}")
+        page.locator("#search-results li a").first.wait_for()
+        assert "pages/glossary.html" in page.locator("#search-results li a").first.get_attribute("href"), term
+    page.goto(f"{(site / 'search.html').as_uri()}?q=zqxwv")
+    page.get_by_text("did not match any documents").wait_for()
 
 
 def test_a_figure_is_drawn_in_the_colours_of_the_page(page, opened):
@@ -173,6 +183,7 @@ def test_the_first_page_answers_queries_as_python_does(page, asking, ranking):
     assert page.locator("#try input").evaluate("e => getComputedStyle(e).direction") == "rtl"
     drawn = [asking(query) and page.evaluate(MATRICES) for query in ("ein Hund am See", "ein Fisch am See", "Hund")]
     assert drawn[0] == drawn[1] != drawn[2]
+    assert not violations(page, "#try")
 
 
 @needs_npm

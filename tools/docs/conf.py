@@ -11,7 +11,9 @@ from pathlib import Path
 
 import nbformat
 import plotly
+from docutils import nodes
 from fastcore.docments import docments
+from sphinx import addnodes
 
 ROOT = Path(__file__).resolve().parents[2]
 NBS = ROOT / "nbs"
@@ -158,7 +160,17 @@ def field_for_queries(app, pagename: str, *_) -> None:
         app.add_js_file("demo.js", defer="defer")
 
 
+def terms(app, doctree) -> None:
+    "Index what the tables of the glossary explain, so that a search for a term finds it first"
+    if app.env.docname == "pages/glossary":
+        for number, row in enumerate(list(doctree.findall(nodes.strong))):
+            row["ids"] = [f"term-{number}"]
+            names = re.sub(r" \(.*?\)", "", row.astext()).split(", ")
+            row.parent.insert(0, addnodes.index(entries=[("single", n, f"term-{number}", "main", None) for n in names]))
+
+
 def setup(app) -> None:
     app.connect("autodoc-process-docstring", parameters)
+    app.connect("doctree-read", terms)
     app.connect("html-page-context", field_for_queries)
     app.connect("build-finished", own_files)

@@ -211,6 +211,8 @@ def demonstration() -> Path | None:
     digest = sha256(b"".join(source.read_bytes() for source in sources())).hexdigest()[:12]
     folder = ROOT / f"_proc/demo-{digest}"
     if not folder.is_dir():
+        for older in folder.parent.glob("demo-*"):
+            shutil.rmtree(older)
         with whole_folder(folder) as f:
             write(f)
     return folder

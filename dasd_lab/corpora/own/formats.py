@@ -296,8 +296,7 @@ def read_aligned(
         lines, faults = read_lines(paths[name], tag or language)
         numbered = [_NUMBERED.fullmatch(line) for line in lines]
         if sum(map(bool, numbered)) > len(lines) / 2:
-            place = CaptionRow("", "", name, 0, tag, split, origin)
-            content.add(_numbered(place, lines, numbered, faults))
+            content.add(_numbered(CaptionRow("", "", name, 0, tag, split, origin), lines, numbered, faults))
             continue
         if not tag and not known & (LIST_WORDS | TEXT_WORDS | SPLITS.keys()):
             content.roles[name] = ""  # such as README.txt

@@ -550,6 +550,5 @@ def example_pairs(
     english = {c.visual_id: c.text for c in corpus.captions("train", "en", "human")}
     ids = corpus.visuals("train").ids
     order = np.random.default_rng(seed).permutation(len(ids))
-    chosen = [ids[i] for i in np.sort(order[:n])]
-    translations = captions_in(corpus, language, "train", chosen)
+    translations = captions_in(corpus, language, "train", [ids[i] for i in np.sort(order[:n])])
     return [Pair(english[c.visual_id], c.text, line, c.visual_id) for line, c in enumerate(translations, 2)]

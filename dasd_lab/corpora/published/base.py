@@ -520,8 +520,7 @@ def visuals(self: PublishedCorpus, split: str) -> Visuals:
     "Visuals of a split, whether their files are present or not; pixels are read on access"
     self.check(split)
     ids = self.ids(split)
-    n_frames = self.frames if self.about.clips else 1
-    return Visuals(ids, lambda i: self._frames(ids[i]), n_frames=n_frames)
+    return Visuals(ids, lambda i: self._frames(ids[i]), n_frames=self.frames if self.about.clips else 1)
 
 # %% ../../../nbs/01_corpora/3_published/20_base.ipynb #d2bec6cf
 @patch

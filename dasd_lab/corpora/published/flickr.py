@@ -132,13 +132,12 @@ def _task_2() -> list[WantedFile]:
     "Lists of images, then five files per language and split"
     names = {split: f"task2/image_splits/{part}_images.txt" for split, part in PARTS_2.items()}
     lists = [_names(path, split) for split, path in names.items()]
-    captions = [
+    return lists + [
         _lines(f"task2/raw/{part}.{i}.{language}", split, language, names[split])
         for split, part in PARTS_2.items()
         for language in ("en", "de")
         for i in range(1, 6)
     ]
-    return lists + captions
 
 # %% ../../../nbs/01_corpora/3_published/30_flickr.ipynb #02cec775
 @published_corpus("multi30k_independent")

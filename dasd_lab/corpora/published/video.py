@@ -93,10 +93,9 @@ def msrvtt(
 ) -> Description:
     "MSR-VTT with the machine translations of Multi-MSRVTT"
     is_1ka = division == "1ka"
-    what = "clips and captions"
     splits = ("train",) if is_1ka else ()
     data = "MSRVTT_data.json|train_val_test_videodatainfo.json"
-    captions = WantedFile(data, what, CLIP4CLIP, splits=splits, read=_msrvtt_captions)
+    captions = WantedFile(data, "clips and captions", CLIP4CLIP, splits=splits, read=_msrvtt_captions)
     chosen = "the clips of the training split"
     clips = WantedFile("MSRVTT_train.9k.csv", chosen, CLIP4CLIP, "names", ("train",), read=_listed_clips)
     tested = "the clips of the test split and their sentences"

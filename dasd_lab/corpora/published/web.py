@@ -113,17 +113,6 @@ def cc300k(
     downloaded: bool = False,  # only images that are present?
 ) -> Description:
     "300,000 pairs of Conceptual Captions with machine translations into five languages"
-    translations = [
-        WantedFile(
-            f"{_UC2}{code}.json",
-            f"machine translations into {code!r}",
-            AUTHORS,
-            "translations",
-            languages=(code,),
-            read=named,
-        )
-        for code in ("de", "fr", "cs", "zh", "ja")
-    ]
     return Description(
         title="CC300K: 300,000 pairs of Conceptual Captions with UC²'s machine translations into de, fr, cs, zh, ja",
         licence=_GOOGLE_LICENCE + "; translations: no licence is stated beside them (the repository of UC²: MIT)",
@@ -137,7 +126,17 @@ def cc300k(
         wanted=(
             WantedFile("cc300k.json", "list of images", AUTHORS, "names", read=_listed),
             WantedFile(f"{_UC2}en.json", "captions in English", AUTHORS, languages=("en",), read=named),
-            *translations,
+            *[
+                WantedFile(
+                    f"{_UC2}{code}.json",
+                    f"machine translations into {code!r}",
+                    AUTHORS,
+                    "translations",
+                    languages=(code,),
+                    read=named,
+                )
+                for code in ("de", "fr", "cs", "zh", "ja")
+            ],
             WantedFile("images", "the downloaded images", GOOGLE, "visuals"),
         ),
     )

@@ -494,7 +494,6 @@ def _caption_pool(self: AdaptersState, languages: Sequence[str], n: int, seed: i
     captioned = [id for id in wb.ids if wb.captions(id)]
     ids = [captioned[k] for k in np.random.default_rng(seed).permutation(len(captioned))[:n]]
     captions = [c for id in ids for language in languages for c in wb.captions(id, language)]
-    captions += [c for examples in wb.example_captions(languages).values() for c in examples]
     expect(captions, f"{NO_CAPTIONS[0]} in {', '.join(languages)}", *NO_CAPTIONS[1:])
     return [c for c in captions if c.origin == "human"] or captions
 

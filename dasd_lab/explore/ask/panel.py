@@ -261,7 +261,7 @@ def _about(self: Ask) -> w.VBox:
     )
     return section(
         "Selected image",
-        columns([picture, actions, nearest, *self.own_captions()], [ranks, every, *self._why()]),
+        columns([picture, actions, *self._why(), nearest, *self.own_captions()], [ranks, every]),
         css_class="dl-about",
     )
 
@@ -281,9 +281,9 @@ def _why(self: Ask) -> list[w.Widget]:
     )
     return [
         row(explain, model, words, regions),
+        self.text("dl-spots", _regions_html, needs="explanation"),
         self.text("dl-said", _summary_html, needs="explanation"),
         self.plot("dl-words", lambda s: words_figure(s.explanation[0]), needs="explanation"),
-        self.text("dl-spots", _regions_html, needs="explanation"),
     ]
 
 # %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #26d4bf55

@@ -60,8 +60,11 @@ class Answer:
 # %% ../../../nbs/09_explore/1_ask/10_state.ipynb #daeec962
 MAX_MODELS = 4  # searched at once
 WORD_METHODS = {"leave one out": "leave_one_out", "integrated gradients": "integrated_gradients"}  # label → name
-# a quarter of the windows that `explain_regions` covers otherwise, so that the answer comes in a second
-REGION_METHODS = {"occlusion": partial(explain_regions, n_windows=7), "attention": explain_attention}
+# an eighth of the windows that `explain_regions` covers otherwise, so that the answer comes in a second
+REGION_METHODS = {
+    "occlusion": partial(explain_regions, n_windows=5, batch_size=8),
+    "attention": explain_attention,
+}
 
 
 class AskState(State):

@@ -24,7 +24,7 @@ class Images(Panel):
     title = "Images"
     lead = (
         "Each point is an image; images with similar features lie together. Draw a lasso to list images, "
-        "hover to see one, or search to colour the map by similarity."
+        "hover to see one, zoom to see more, or search to colour the map by similarity."
     )
     css_class = "dl-images-map"
     state_class = ImagesState
@@ -42,7 +42,7 @@ class Images(Panel):
             hint=ImagesState.understood,
             examples=s.workbench.queries,
         )
-        self.map = Plot("dl-image-map", s.select, partial(setattr, s, "pointed"))
+        self.map = Plot("dl-image-map", s.select, partial(setattr, s, "pointed"), partial(f.thumbnails_in, s))
         self.part(lambda: self.map.show(None if s.points is None else f.image_map(s)), "points", "scores")
         pointed = self.text("dl-pointed", _pointed_html, "pointed", needs="points")
         grid = self.grid("selected images", _selected, "selection", size=88, css_class="dl-listed-images", static=True)

@@ -37,8 +37,21 @@ function render({model, el}) {
   let drawWhenShown = false;  // the container has no width while its tab is hidden
   let lastMove = 0;
 
+  const FIELD = 76;  // pixels, for one thumbnail
+  const sendView = () => {
+    const axes = [el._fullLayout?.xaxis, el._fullLayout?.yaxis];
+    if (!axes[0]?.range) return;
+    model.send({view: axes.map(axis => [...axis.range, Math.max(3, Math.round(axis._length / FIELD))])});
+  };
+  model.on('msg:custom', message => {
+    if (message.images && el._fullLayout) plotly.relayout(el, {images: message.images});
+  });
+
   const listen = () => {
     listening = true;
+    el.on('plotly_relayout', event => {
+      if (!('images' in event)) sendView();
+    });
     // only selections made with the mouse are reported, not those that a redraw restores
     el.on('plotly_selected', event => {
       if (mouseDown) model.send({selected: firstTracePoints(event)});
@@ -81,10 +94,11 @@ function render({model, el}) {
     const layout = {
       modebar: {orientation: 'v'},  // beside the title
       ...withTitle(spec.layout, width), width: undefined, autosize: true, selectionrevision: revision,
-      uirevision: figures,
+      uirevision: spec.layout.uirevision ?? figures,
     };
     plotly.react(el, data, layout, config);
     if (model.get('listens') && !listening) listen();
+    if (listening) sendView();
   };
 
   const press = () => { mouseDown = true; };

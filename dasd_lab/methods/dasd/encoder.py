@@ -280,8 +280,7 @@ def features(  # noqa: F811  of another class
         features["judged_agnostic"] = judged
     generated = None
     if self.generator is not None:
-        read = agnostic if settings.generator_gradient else agnostic.detach()
-        parts = dict(related=related, agnostic=read)
+        parts = dict(related=related, agnostic=agnostic if settings.generator_gradient else agnostic.detach())
         characteristics = torch.cat([parts[c] for c in self.config.adapter.characteristics], -1)
         z, generated = self.generator(fed_with(characteristics, fed or self.config.adapter.fed))
         features |= dict(z=z, generated=generated)

@@ -164,14 +164,13 @@ def official_sizes(
     with opening("an official checkpoint", "the state dict of the whole model", _WHOLE):
         critic_layers = range(0, _count(state, r"AdvAgent\.discriminator\.model\.(\d+)"), 2)
         critic = [len(state[f"AdvAgent.discriminator.model.{j}.weight"]) for j in critic_layers]
-        config = official_config(
+        return _official_clip(state), official_config(
             _official_languages(state),
             token_width=state["multilingual_embedding.weight"].shape[1],
             bottleneck=round(len(state["transformer.resblocks.0.mlp_zi.c_fc1.weight"]) ** 0.5),
             characteristics_width=len(state["transformer.zi_adapter_student.c_fc1.weight"]),
             critic_hidden=critic[:-1],
         )
-        return _official_clip(state), config
 
 # %% ../../../nbs/04_methods/1_dasd/50_official.ipynb #4d1b230c
 @dataclass(frozen=True)
@@ -264,12 +263,11 @@ def from_official(
     load_weights(method, tensors, "an official checkpoint")
     remarks = [remark for old, remark in _OLD_NAMES.items() if any(old in name for name in state)]
     remarks += [f"the language {code!r} is {language!r} here" for code, language in codes.items() if code != language]
-    report = OfficialReport(
+    return method.eval().requires_grad_(False), OfficialReport(
         placed=placed,
         unused={name: reason for name, (ours, reason) in destinations.items() if not ours},
         remarks=tuple(remarks),
     )
-    return method.eval().requires_grad_(False), report
 
 # %% ../../../nbs/04_methods/1_dasd/50_official.ipynb #d434099b
 def _official_differences(method: DASD) -> list[str]:

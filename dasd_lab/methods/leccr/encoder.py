@@ -292,13 +292,12 @@ def training_features(
 ) -> dict[str, Tensor]:  # text features, 'temperature', 'visual_index' and the features of `VisualSide`
     "Features of both languages and of the images in the shared space"
     target = self.text.captions(batch["ids"], batch["end_index"], batch["language"], longest=batch.get("longest"))
-    features = dict(
+    return dict(
         target_features=self.text_head(target),
         source_features=self.text_head(self.text.source(batch)),
         temperature=self.temperature["value"].expand(len(target)),
         visual_index=batch["visual_index"],
-    )
-    return features | self.visual_features(batch)
+    ) | self.visual_features(batch)
 
 # %% ../../../nbs/04_methods/2_leccr/40_encoder.ipynb #bd9f52b4
 @patch(as_prop=True)

@@ -326,8 +326,7 @@ def training_features(
 ) -> dict[str, Tensor]:  # see `training.triplets`
     "Named features of captions in all languages and of their images"
     ids = _by_language(batch["word_ids"])
-    captions_per_image = batch["word_ids"].shape[2]
-    features = dict(visual_index=batch["visual_index"].repeat_interleave(captions_per_image))
+    features = dict(visual_index=batch["visual_index"].repeat_interleave(batch["word_ids"].shape[2]))
     if "text_index" in batch:
         features["text_index"] = _by_language(batch["text_index"])
     if self.pretraining:

@@ -138,8 +138,7 @@ class CooccurrenceSVD:
         "Vectors of some words; a word without neighbours in the captions has none"
         index = {word: i for i, word in enumerate(words)}
         captions = [[index[word] for word in caption if word in index] for caption in self.captions[language]]
-        counts = cooccurrences(captions, len(words), self.window)
-        rows = ppmi_vectors(counts, self.dim, seed=self.seed)
+        rows = ppmi_vectors(cooccurrences(captions, len(words), self.window), self.dim, seed=self.seed)
         return rows, np.abs(rows).sum(1) > 0
 
 # %% ../../../nbs/04_methods/3_smalr/40_vectors.ipynb #304184c2

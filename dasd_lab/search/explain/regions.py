@@ -46,9 +46,13 @@ def _opened(gallery: Gallery, picture, pixels=None) -> tuple[Image.Image, str]:
 
 # %% ../../../nbs/08_search/3_explain/20_regions.ipynb #c560e447
 def _pixel_columns(method: RetrievalMethod, pixels: Tensor) -> dict[str, Tensor]:
-    "What a method reads of pixels"
-    columns = pixel_columns(method.backbone, pixels, method.read_columns)
-    return columns | (dict(concept_features=method.concepts.of_pixels(pixels)) if method.concepts else {})
+    "What a method reads of pixels; blocks that the image tower shares with the classifier of concepts run once"
+    if not method.concepts or "visual_tokens" in method.read_columns:
+        columns = pixel_columns(method.backbone, pixels, method.read_columns)
+        return columns | (dict(concept_features=method.concepts.of_pixels(pixels)) if method.concepts else {})
+    both = method.concepts.of_pixels(pixels, features=True).float().cpu()
+    own, concepts = both.tensor_split([both.shape[1] - method.concepts.width], dim=1)
+    return dict(image_features=own, concept_features=concepts)
 
 
 def _pixel_scorer(method: RetrievalMethod, query_vector: Tensor, description: str) -> Callable[[Tensor], Tensor]:
@@ -114,8 +118,7 @@ def explain_regions(
     )
     shown, description = _opened(gallery, picture, pixels)
     with evaluating(method):
-        query_vector = method.encode_captions([query.encoded], query.language)
-        score = _pixel_scorer(method, query_vector, description)
+        score = _pixel_scorer(method, method.encode_captions([query.encoded], query.language), description)
         seen = method.backbone.pixels([shown])
         heat, scores = _occluded(score, seen, side, stride, batch_size)
     covered = scores[-((1 + -(-(size - side) // stride)) ** 2) :]
@@ -183,8 +186,7 @@ def explain_attention(
     inputs = []
     hook = last_block.register_forward_pre_hook(lambda block, args: inputs.append(args[0]))
     try:
-        known = _pixel_columns(method, backbone.pixels([shown]))
-        columns = method.visual_columns(None, [description], known)
+        columns = method.visual_columns(None, [description], _pixel_columns(method, backbone.pixels([shown])))
     finally:
         hook.remove()
     tokens = last_block.ln_1(inputs[0])

@@ -112,8 +112,7 @@ def spelt_alike(
     words = vocabulary.words[language]
     containing = [word for word in words if piece in word]
     contained = [word for word in words if len(word) > 2 and word in piece]
-    similar = get_close_matches(piece, words, k, 0.6)
-    return list(dict.fromkeys([*containing, *contained, *similar]))[:k]
+    return list(dict.fromkeys([*containing, *contained, *get_close_matches(piece, words, k, 0.6)]))[:k]
 
 # %% ../../../nbs/08_search/3_explain/40_shared_words.ipynb #717e4249
 class SharedWords:
@@ -134,13 +133,11 @@ class SharedWords:
         self.codes = method.words.latent.codes.cpu() if self.has_entries else torch.full((len(vocabulary),), -1)
         of_language = language_index(vocabulary)
         self.tail = (of_language >= 0) & ~specific_words(vocabulary, method.config.specific)  # [n] reads an entry
-        words = [word for language in vocabulary.languages for word in vocabulary.words[language]]
-        counts = [n for language in vocabulary.languages for n in vocabulary.counts[language]]
         self.table = pd.DataFrame(
             dict(
                 language=np.array(vocabulary.languages)[of_language.numpy()[2:]],
-                word=words,
-                count=counts,
+                word=[word for language in vocabulary.languages for word in vocabulary.words[language]],
+                count=[n for language in vocabulary.languages for n in vocabulary.counts[language]],
                 own=~self.tail[2:].numpy(),
                 entry=self.codes[2:].numpy(),
             ),

@@ -182,8 +182,7 @@ def picture_grid(
     grid = Image.new("RGB", (n * (tile + gap) + gap, len(rows) * (tile + gap) + gap), "white")
     for y, row in enumerate(rows):
         for x, hit in enumerate(row.shown):
-            picture = read_picture(row.hits.thumbnails[hit.id])
-            square = ImageOps.pad(picture, (tile, tile), color="white")
+            square = ImageOps.pad(read_picture(row.hits.thumbnails[hit.id]), (tile, tile), color="white")
             grid.paste(square, (gap + x * (tile + gap), gap + y * (tile + gap)))
     return grid
 

@@ -173,8 +173,7 @@ def encoded(
 ) -> dict[str, Array]:  # output of `encode_visuals`, first axis n, on the CPU
     "Encode images with a method"
     with computing_only(method):
-        columns = _on_cpu(method.visual_columns(pictures, descriptions))
-        return _on_cpu(method.encode_visuals(columns))
+        return _on_cpu(method.encode_visuals(_on_cpu(method.visual_columns(pictures, descriptions))))
 
 
 def _on_cpu(columns: Mapping[str, Array]) -> dict[str, Array]:

@@ -656,8 +656,7 @@ def newest(
     where: Mapping | None = None,  # filter, see `filters.read_filter`
 ) -> list[str]:
     "Ids of the images that were added last, the last one first; reads the dates of all images"
-    column = self._column("added")
-    parts = self.engine.walk([column], read_filter(where, self.columns))
+    parts = self.engine.walk([self._column("added")], read_filter(where, self.columns))
     dated = ((added or 0, id) for part in parts for added, id in zip(part["added"], part["id"]))
     return [id for _, id in heapq.nlargest(skip + k, dated)][skip:]
 
