@@ -25,6 +25,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import torch
 from tqdm.auto import tqdm
 
 from dasd_lab.backbone.concepts import learn_concepts
@@ -318,15 +319,18 @@ def multilingual_part(ship: Shipping) -> None:
     texts = list(dict.fromkeys(caption.text for caption in captions))
     method = Teacher(TeacherConfig(head=SentenceHeadConfig(layers=(12,), hidden=0)), backbone)
     method.fit_language(backbone.source_language, texts, backbone.encode_source(texts, progress=tqdm))
-    for language in ship.world.languages:  # with captions of several languages, those of all others are read better
+    added = {}  # language → what its captions add to the products that the map is solved from
+    for language in ship.world.languages:  # with captions of several languages, others are read better, too
+        before = method.head.moments
         pairs = caption_pairs(ship.corpus, "train", language, origins=("mt", "human"))
         order = np.random.default_rng(ship.seed).permutation(len(pairs))[:MOST_TRANSLATIONS].tolist()
         some = CaptionPairs(**pairs.take(order))
         method.fit_language(language, some.target, backbone.encode_source(some.source, progress=tqdm))
+        added[language] = tuple(now - then for now, then in zip(method.head.moments, before))
     facts = dict(
         captions=len(texts),
-        taught_by=ship.world.languages,
         translations=MOST_TRANSLATIONS,
+        untaught=untaught_figures(method, added, ship),
         languages=list(method.languages),
         parameters=sum(p.numel() for p in own_state(method).values()),
         encoder=method.config.head.encoder,
@@ -334,6 +338,20 @@ def multilingual_part(ship: Shipping) -> None:
         cpu_s=ship.cpu_s(),
     )
     ship.add(MULTILINGUAL, lambda folder: save_method(method, folder, half=True), facts)
+
+
+def untaught_figures(method: Teacher, added: Mapping[str, tuple], ship: Shipping) -> dict:
+    "Recalls on each language's test captions of a map that is fitted without its captions, as other languages are read"
+    known = columns_in(ship, method.backbone, "test", ["image_features"])
+    whole = method.head.moments
+    nothing = torch.zeros(0, len(whole[0]) - 1), torch.zeros(0, whole[1].shape[1])
+    fields = {}
+    for language, own in (*added.items(), ("", tuple(map(torch.zeros_like, whole)))):  # last, the whole map again
+        method.head.moments = tuple(all_of - some for all_of, some in zip(whole, own))
+        method.head.fit(*nothing)
+        if language:
+            fields |= field_figures(method, ship.corpus, usual_fields(ship.corpus, (language,)), known=known)
+    return fields
 
 
 def pictograms_figures(method: RetrievalMethod, ship: Shipping, languages: Sequence[str]) -> dict:
