@@ -70,8 +70,8 @@ FEATURES = ROOT / "runs/flickr8k/features"
 STEPS = {"stages.0.steps": 2000, "stages.1.steps": 100}
 WORDS = "words"  # folder of the words that describe images
 CONCEPTS = "concepts"  # folder of what a classifier knows
-MOST_CAPTIONS = 12_000  # of a language, in the training of a method on another one's text side
-MOST_TRANSLATIONS = 6000  # of a language, for the companion
+MOST_CAPTIONS = 12_000  # of a language, in the training of a method on another one's text side or of the companion
+MOST_TRANSLATIONS = 3000  # of a language, for the companion
 # what is trained for a folder of shipped weights
 WORLDS = dict(
     pictograms=SimpleNamespace(
@@ -317,14 +317,15 @@ def multilingual_part(ship: Shipping) -> None:
     backbone = ship.backbone
     captions = ship.corpus.captions("train", backbone.source_language, "human")
     texts = list(dict.fromkeys(caption.text for caption in captions))
+    rng = np.random.default_rng(ship.seed)
+    texts = [texts[i] for i in rng.permutation(len(texts))[:MOST_CAPTIONS]]
     method = Teacher(TeacherConfig(head=SentenceHeadConfig(layers=(12,), hidden=0)), backbone)
     method.fit_language(backbone.source_language, texts, backbone.encode_source(texts, progress=tqdm))
     added = {}  # language → what its captions add to the products that the map is solved from
     for language in ship.world.languages:  # with captions of several languages, others are read better, too
         before = method.head.moments
         pairs = caption_pairs(ship.corpus, "train", language, origins=("mt", "human"))
-        order = np.random.default_rng(ship.seed).permutation(len(pairs))[:MOST_TRANSLATIONS].tolist()
-        some = CaptionPairs(**pairs.take(order))
+        some = CaptionPairs(**pairs.take(rng.permutation(len(pairs))[:MOST_TRANSLATIONS].tolist()))
         method.fit_language(language, some.target, backbone.encode_source(some.source, progress=tqdm))
         added[language] = tuple(now - then for now, then in zip(method.head.moments, before))
     facts = dict(
