@@ -135,7 +135,8 @@ def softened_matching(
     "Divergence of the target caption's ranking from the source caption's (L_rkt, Eq. 22)"
     divisor = temperature_of(features, temperature) if form == "paper" else 1.0
     student = cosines(features, "target_features", "visual_features") / divisor
-    return F.kl_div(student.log_softmax(-1), softened(features, alpha, form, divisor), reduction="batchmean")
+    teacher = softened(features, alpha, form, divisor)
+    return F.kl_div(student.log_softmax(-1), teacher, reduction="batchmean")
 
 # %% ../../nbs/06_training/1_loop/12_matching.ipynb #9d4e2dea
 @loss(reads=("semantic_slots",), from_images=("semantic_slots",))
