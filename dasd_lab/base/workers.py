@@ -63,7 +63,8 @@ def each(
         return
     with extra("ray"):
         import ray
-    ray.init("local" if self.on == "auto" else self.on, ignore_reinit_error=True, log_to_driver=False)
+    if not ray.is_initialized():
+        ray.init("local" if self.on == "auto" else self.on, log_to_driver=False)
     # in a tuple, because Ray would send what a bare reference stands for with each task
     common = _place(), (ray.put(work),)
     remote = ray.remote(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=self.retries)(_in_worker)

@@ -119,7 +119,7 @@ def refresh(self: OwnCaptions) -> None:
     self.own.layout.display = None if n and lent else "none"
     self.lent.layout.display = "none" if lent else None
     bare = [id for id in bench.ids if not bench.captions(id)][:MOST_SHOWN]
-    self.grid.items = [dict(id=id, src=bench.address(id), alt=id, label=id) for id in bare]
+    self.grid.items = [dict(id=id, src=bench.address(id), alt="", label=id) for id in bare]
     self.grid.selected = bare[0] if bare else ""
 
 # %% ../../nbs/09_explore/0_shared/48_own_captions.ipynb #b1c1000d

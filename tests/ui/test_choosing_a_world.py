@@ -26,6 +26,7 @@ def ask(page, text: str, suffix: str):
     page.wait_for_function(FIRST_IDS, arg=suffix)
 
 
+@pytest.mark.slow  # without a browser: test_world_switch, test_shipped_photographs
 def test_slots_on_photographs_and_a_folder_that_is_not_there(web, page):
     "The shipped LECCR describes the images by words; then a folder that is not there changes nothing"
     page.goto(web.url, timeout=300_000)
