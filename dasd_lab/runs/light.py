@@ -302,5 +302,5 @@ def load_light(
         words = training_words(Path(folder) / "doubt")
         let_read(method, Spelling(words), concepts, companion)
         if companion:
-            let_read(companion, Spelling(training_words(companion.run_folder / "doubt") or words))
+            let_read(companion, Spelling(training_words(Path(folder) / MULTILINGUAL / "doubt") or words))
     return method
