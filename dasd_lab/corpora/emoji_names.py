@@ -7,7 +7,6 @@ __all__ = ['FILE', 'emoji_names']
 
 # %% ../../nbs/01_corpora/1_core/07_emoji_names.ipynb #em000003
 import zipfile
-from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from pathlib import Path
 FILE = Path(str(files("dasd_lab"))) / "corpora" / "emoji_names.zip"
 
 
-@cache
 def emoji_names(
     language: str,  # ISO 639
 ) -> dict[str, str]:  # emoji → name; empty if CLDR does not have the language

@@ -4,12 +4,12 @@
 
 # %% auto #0
 __all__ = ['PRECISIONS', 'CAPTIONS', 'IMAGES', 'GraphsManifest', 'Graphs', 'by_length', 'LightBackbone', 'LightConcepts',
-           'LightMethod', 'graphs_folder', 'load_light']
+           'LightCompanion', 'LightMethod', 'graphs_folder', 'load_light']
 
 # %% ../../nbs/05_runs/70_light.ipynb #b3855e27
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from hashlib import sha256 as digest_of
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 
 from ..backbone.concept_words import ConceptConfig, ConceptWords, unpacked_degrees
 from ..backbone.packaged import packaged_file
-from ..backbone.packed_encoder import PackedEncoder, unigram_tokenizer
+from ..backbone.packed_encoder import PackedEncoder
 from ..backbone.preprocessing import Preprocessing, frames_of
 from ..backbone.tokens import CaptionTokenizer, table_beside
 from ..base.foundation import data_root, expect, extra
@@ -26,7 +26,7 @@ from ..base.methods import Array, Method, let_read, unit
 from ..base.presets import checked, opening, read_json, settings
 from ..base.storage import Manifest, read_arrays, read_manifest, sha256
 from ..corpora.captions import Spelling
-from .shipped import run_folder, run_parts, training_words
+from .shipped import MULTILINGUAL, run_folder, run_parts, training_words
 
 # %% ../../nbs/05_runs/70_light.ipynb #9b9ba11b
 PRECISIONS = "float32", "int8"  # of the graphs for captions; images are always encoded in float32
@@ -40,6 +40,8 @@ class GraphsManifest(Manifest):
     languages_read: list[str]  # by the text tower alone, its source language first
     backbone: dict  # name, fingerprint, embed_dim, context_length, preprocess_cfg, quick_gelu
     concepts: dict  # config, fingerprint and width; empty: none
+    companion: list[str]  # languages that the companion, which reads what the method does not; empty: none
+    sentence_encoder: str  # package of the sentence encoder of concepts and companion; empty: none
     training_corpora: list[str]
     cosines: dict  # graph → lowest cosine to torch on export
 
@@ -90,6 +92,7 @@ class Graphs:
         small = f"{name}.int8.onnx"
         path = self.file(small if self.precision == "int8" and small in self.manifest["files"] else f"{name}.onnx")
         options = onnxruntime.SessionOptions()
+        options.enable_cpu_mem_arena = name == "image"  # that of captions would keep the memory of the largest batch
         options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", "0"))  # 0: all processors
         with opening(path, "a graph that ONNX Runtime can run", "Update onnxruntime, or export the run again."):
             return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
@@ -155,13 +158,21 @@ class LightBackbone:
         "Embeddings of images in the shared space, not normalised"
         return self.image_rows(pictures)[:, : self.embed_dim]
 
+    @cached_property
+    def packed(self) -> PackedEncoder:  # with the token vectors of the sentence encoder
+        return PackedEncoder(packaged_file(self.graphs.manifest["sentence_encoder"]))
+
+    def sentence_rows(self, texts: Sequence[str]) -> np.ndarray:  # [B, n + E]
+        "Sentences in the space of the classes of concepts, and the features of the companion beside"
+
+        def encode(some: list[str]) -> np.ndarray:
+            ids, end_index = self.packed.token_ids(some, self.packed.config["max_position_embeddings"])
+            return self.graphs.run("sentences", self.packed.token_vectors(ids), end_index)
+
+        width = self.graphs.manifest["concepts"].get("width", 0)
+        return by_length(encode, texts, width + self.embed_dim * bool(self.graphs.manifest["companion"]))
+
 # %% ../../nbs/05_runs/70_light.ipynb #9b948b50
-@cache
-def _sentence_reader(package: str) -> tuple[PackedEncoder, CaptionTokenizer]:
-    packed = PackedEncoder(packaged_file(package))
-    return packed, unigram_tokenizer(packed)
-
-
 class LightConcepts(ConceptWords):
     "Concepts of exported graphs"
 
@@ -199,13 +210,30 @@ class LightConcepts(ConceptWords):
 
     def of_sentences(self, texts: list[str]) -> np.ndarray:  # [B, n], of length 1
         "Sentences in the space of the classes"
-        packed, tokenizer = _sentence_reader(self.config.encoder)
+        return self.backbone.sentence_rows(texts)[:, : self.width]
 
-        def encode(some):
-            ids, end_index = tokenizer.arrays(some, packed.config["max_position_embeddings"])
-            return self.backbone.graphs.run("sentences", packed.token_vectors(ids), end_index)
 
-        return by_length(encode, texts, self.width)
+class LightCompanion(Method):
+    "The multilingual companion of exported graphs, see `runs.loading.Companion`"
+
+    name = "teacher"
+    by_cosine = True
+
+    def __init__(
+        self,
+        backbone: LightBackbone,
+    ):
+        self.backbone = backbone
+        self.languages = tuple(backbone.graphs.manifest["companion"])
+        self.run_folder = backbone.graphs.folder / MULTILINGUAL
+        self.method = self
+
+    def encode_captions(self, captions: Sequence[str], language: str) -> np.ndarray:  # [B, E]
+        "Embeddings of captions; those in the source language are the tower's"
+        self.check_language(language)
+        if language == self.backbone.source_language:
+            return self.backbone.encode_source(captions)
+        return self.backbone.sentence_rows(captions)[:, -self.backbone.embed_dim :]
 
 # %% ../../nbs/05_runs/70_light.ipynb #50434d98
 class LightMethod(Method):
@@ -255,7 +283,7 @@ def graphs_folder(
     for place in (folder, folder / "onnx"):
         if read_json(place / "manifest.json", dict, optional=True).get("kind") == "onnx":
             return place
-    parts = [*run_parts(folder), folder / "concepts", folder / "doubt"]
+    parts = [*run_parts(folder), *(folder / name for name in ("concepts", "doubt", MULTILINGUAL))]
     manifests = [path.read_bytes() for part in parts if (path := part / "manifest.json").is_file()]
     own = folder / "config.json"
     manifests += [own.read_bytes()] if own.is_file() else []
@@ -270,5 +298,9 @@ def load_light(
     method = LightMethod(Graphs(Path(folder), precision))
     with opening(folder, "graphs that `export_run` wrote", "Export the run again."):
         concepts = LightConcepts(method.backbone) if method.graphs.manifest["concepts"] else None
-        let_read(method, Spelling(training_words(Path(folder) / "doubt")), concepts)
+        companion = LightCompanion(method.backbone) if method.graphs.manifest["companion"] else None
+        words = training_words(Path(folder) / "doubt")
+        let_read(method, Spelling(words), concepts, companion)
+        if companion:
+            let_read(companion, Spelling(training_words(Path(folder) / MULTILINGUAL / "doubt") or words))
     return method

@@ -26,9 +26,10 @@ from ..base.foundation import expect, extra
 from ..base.methods import as_array, unit
 from ..base.presets import plain
 from ..base.storage import seal, whole_folder, write_tensors
+from ..methods.baselines.teacher import SentenceHead, state_means
 from .light import Graphs, graphs_folder
 from .loading import load_run
-from .shipped import run_folder, run_parts
+from .shipped import MULTILINGUAL, run_folder, run_parts
 
 # %% ../../nbs/05_runs/80_onnx.ipynb #84ec7154
 class _OneLanguage(nn.Module):
@@ -111,26 +112,36 @@ class ImageStep(nn.Module):
 
 
 class SentenceStep(nn.Module):
-    "The sentence encoder of concepts, from token vectors on"
+    "The sentence encoder from token vectors on, as concepts and the companion read it"
 
-    centre: Tensor
+    centre: Tensor | None
 
-    def __init__(self, concepts: Any):
+    def __init__(
+        self,
+        encoder: str,  # its package
+        concepts: Any,  # None: none
+        head: SentenceHead | None,  # of the companion
+    ):
         super().__init__()
-        self.tower = open_sentence_encoder(concepts.config.encoder, "float32")
-        self.register_buffer("centre", concepts.centre)
+        self.tower = open_sentence_encoder(encoder, "float32")
+        self.register_buffer("centre", concepts.centre if concepts else None)
+        self.head = head
 
     def forward(
         self,
         token_vectors: Tensor,  # [B, L, n]
         end_index: Tensor,  # [B]
-    ) -> Tensor:  # [B, n], of length 1, in the space of the classes
+    ) -> Tensor:  # [B, n] in the space of the classes, and [B, E] features of the companion beside, all of length 1
         "Vectors of sentences"
-        tokens = self.tower.start(token_vectors, end_index)
+        states = [self.tower.start(token_vectors, end_index)]
         for i in range(self.tower.n_blocks):
-            tokens = self.tower.block(i, tokens, end_index)
-        features = F.normalize(self.tower.read_out(tokens, end_index), dim=-1)
-        return F.normalize(features - self.centre, dim=-1)
+            states.append(self.tower.block(i, states[-1], end_index))
+        parts = []
+        if self.centre is not None:
+            parts.append(F.normalize(self.tower.read_out(states[-1], end_index), dim=-1) - self.centre)
+        if self.head is not None:
+            parts.append(self.head(state_means(self.tower, self.head.config.layers, states, end_index)))
+        return torch.cat([F.normalize(part, dim=-1) for part in parts], 1)
 
 # %% ../../nbs/05_runs/80_onnx.ipynb #052c8b74
 OPSET = 20
@@ -187,6 +198,19 @@ def _caption_inputs(tokenizer: Any, longest: int, seed: int) -> list[Tensor]:  #
     return [ids.masked_fill(torch.arange(longest) > end_index[:, None], tokenizer.pad_id), end_index]
 
 
+def _head(method: RetrievalMethod) -> SentenceHead | None:
+    "That of the companion"
+    return method.companion.method.head if method.companion else None
+
+
+def _sentence_encoder(method: RetrievalMethod) -> str:
+    "Its package, '' if neither concepts nor a companion need it"
+    configs = [part.config for part in (method.concepts, _head(method)) if part]
+    packages = {config.encoder for config in configs}
+    expect(len(packages) < 2, f"sentence encoders {packages}", "one for concepts and companion", "Open it with torch.")
+    return "".join(packages)
+
+
 def _steps(method: RetrievalMethod, captions: RetrievalMethod) -> dict[str, tuple[nn.Module, list[Tensor], int | None]]:
     "Graph → step, example inputs, longest caption; `captions`: the same method, on its text tower alone"
     tower: Backbone = captions.backbone
@@ -196,8 +220,9 @@ def _steps(method: RetrievalMethod, captions: RetrievalMethod) -> dict[str, tupl
     if method.name != "frozen":
         read = [*_caption_inputs(captions.tokenizer, longest, 1), torch.tensor(len(method.languages) - 1)]
         steps["text"] = CaptionStep(captions), read, most
-    if method.concepts:
-        sentences = SentenceStep(method.concepts)
+    encoder = _sentence_encoder(method)
+    if encoder:
+        sentences = SentenceStep(encoder, method.concepts, _head(method))
         ids, end_index = _caption_inputs(sentences.tower.tokenizer, longest, 2)
         steps["sentences"] = sentences, [sentences.tower.text.embedding(ids), end_index], sentences.tower.context_length
     coarse = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 3), np.uint8)
@@ -231,6 +256,8 @@ def _facts(method: RetrievalMethod) -> dict[str, Any]:
         languages_read=list(dict.fromkeys((backbone.source_language, *backbone.languages))),
         backbone=facts | dict(quick_gelu=bool(backbone.config.get("quick_gelu"))),
         concepts=about,
+        companion=list(method.companion.languages) if method.companion else [],
+        sentence_encoder=_sentence_encoder(method),
         training_corpora=list(method.seen_corpora),
         opset=OPSET,
         torch=torch.__version__,
@@ -238,6 +265,14 @@ def _facts(method: RetrievalMethod) -> dict[str, Any]:
 
 # %% ../../nbs/05_runs/80_onnx.ipynb #2922c83d
 LEAST = dict(float32=0.9999, int8=0.99)  # cosine to torch
+
+
+def _copy_calibration(run: Path, folder: Path, part: str) -> None:
+    "Copy the calibration of a run or companion, if it has one, with the manifest of the weights that it belongs to"
+    if (run / "doubt").is_dir():
+        shutil.copytree(run / "doubt", folder / "doubt")
+        (folder / part).mkdir(exist_ok=True)
+        shutil.copy(run_parts(run)[0] / "manifest.json", folder / part)
 
 
 def export_run(
@@ -259,10 +294,9 @@ def export_run(
         if method.concepts:
             known = packed_degrees(method.concepts.known)
             write_tensors(dict(words=known, texts=method.concepts.texts.half()), f / "concepts.safetensors")
-        if (source / "doubt").is_dir():
-            shutil.copytree(source / "doubt", f / "doubt")
-            (f / "method").mkdir()
-            shutil.copy(run_parts(source)[0] / "manifest.json", f / "method")
+        _copy_calibration(source, f, "method")
+        if method.companion:
+            _copy_calibration(source / MULTILINGUAL, f / MULTILINGUAL, "")
         steps = _steps(method, captions)
         for name, (module, inputs, longest) in steps.items():
             write_graph(module.eval(), inputs, f / f"{name}.onnx", longest)
