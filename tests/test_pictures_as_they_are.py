@@ -210,3 +210,12 @@ def test_pixels_without_a_value_do_not_count(tmp_path):
     values = np.array([[-9999, 1000, np.nan], [2000, 4500, np.inf]], "f4")
     Image.fromarray(values).save(tmp_path / "a.tif", tiffinfo={42113: "-9999"})
     assert np.asarray(read_picture(tmp_path / "a.tif"))[..., 0].tolist() == [[0, 0, 0], [72, 255, 0]]
+
+
+@pytest.mark.parametrize("given", ["path", "bytes", "file"])
+def test_a_jpeg_of_any_size_is_opened_to_be_decoded_at_a_fraction_of_it(tmp_path, monkeypatch, given):
+    Image.new("RGB", (640, 480), "teal").save(tmp_path / "phone.jpg")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 640 * 480 // 3)  # beyond twice of it, Pillow refuses
+    with open(tmp_path / "phone.jpg", "rb") as file:
+        source = dict(path=tmp_path / "phone.jpg", bytes=(tmp_path / "phone.jpg").read_bytes(), file=file)[given]
+        assert read_picture(source, 80).size == (80, 60)

@@ -89,6 +89,8 @@ def _opened(file: str | Path | BinaryIO) -> Image.Image:
         try:
             return Image.open(file, formats=DECODERS)
         except Image.DecompressionBombError as e:
+            if not isinstance(file, (str, Path)):
+                file.seek(0)
             with suppress(SyntaxError):
                 return JpegImageFile(file)
             raise e
