@@ -199,7 +199,6 @@ def describe_gallery(
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Show the number of images, the columns, and the methods with embeddings; check the files for damage"
-    from dasd_lab.base.foundation import expect
     from dasd_lab.search.on_disk.importing import failures
 
     with closing(found_gallery(gallery, run, backbone, images=False)) as opened:

@@ -114,8 +114,7 @@ def write_concepts(folder: Path, method: RetrievalMethod, pictures: np.ndarray) 
     "What a query's concepts are compared with, the head of the companion, and CLDR's names of every language"
     concepts, head = method.concepts, method.companion.method.head.map
     classes = as_array(concepts.classes)
-    ridge = classes.T @ classes + 0.1 * np.eye(classes.shape[1], dtype=np.float32)
-    shown = pictures[:, -classes.shape[1] :] @ np.linalg.solve(ridge, classes.T)
+    shown = pictures[:, -classes.shape[1] :] @ concepts.decoder.T
     numbers(folder, classes=classes, shown=shown, centre=concepts.centre, head=head.weight, offset=head.bias)
     (folder / "names").mkdir()
     for language in method.reached:

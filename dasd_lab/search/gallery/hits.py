@@ -151,18 +151,18 @@ def doubt_about(
         return Doubt()
     text = method.spelling(query.text, query.language)
     negating = tuple(negations(text, query.language))
+    always = ("negation",) * bool(negating)
     if calibration is None:
-        return Doubt(("negation",) * bool(negating), (), negating)
+        return Doubt(always, (), negating)
     if gallery.are_unlike is None:
         gallery.are_unlike = unlike_images(gallery)
     signs = calibration.signs(text, query.language, vector if method.by_cosine else None, best)
-    signs += ("negation",) * bool(negating)
     concepts = method.concepts
     if concepts and concepts.weight(text, query.language) > 1:  # more than what the model was taught
         signs = tuple("concepts" if sign == "query" else sign for sign in signs)
     if concepts and best is not None and concepts.is_unsupported(text, query.language, vector, highest):
         signs = "nothing", *signs
-    signs += ("images",) * gallery.are_unlike
+    signs += always + ("images",) * gallery.are_unlike
     return Doubt(signs, tuple(calibration.unknown(text, query.language)), negating)
 
 # %% ../../../nbs/08_search/1_gallery/17_hits.ipynb #ae3a709d

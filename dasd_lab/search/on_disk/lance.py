@@ -149,9 +149,7 @@ class LanceEngine:
         return sorted((self._place / "data").glob("*.lance"))
 
     def _checksums(self) -> dict[str, str]:  # file → SHA-256; none of a table that was written before they were noted
-        return (
-            read_json(self._noted, dict, "checksums of a gallery", "Remove the file.") if self._noted.exists() else {}
-        )
+        return read_json(self._noted, dict, "checksums of a gallery", "Remove the file.", optional=True)
 
     def damaged(self) -> list[str]:
         "Files of rows that are not as they were written"
