@@ -15,9 +15,14 @@ TIMES = 20 if os.environ.get("SOAK") else 1
 SCRIPT = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from dasd_lab.commands.cli import command
-print("ready", file=sys.stderr, flush=True)
-command()
+from dasd_lab.commands import cli
+
+def main(run=cli.main):
+    print("ready", file=sys.stderr, flush=True)
+    return run()
+
+cli.main = main
+cli.command()
 """
 COMMANDS = {
     "search": ["search", "two dogs", "--run", "pictograms"],
