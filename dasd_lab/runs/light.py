@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from hashlib import sha256 as digest_of
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
 
 import numpy as np
 
@@ -40,7 +40,8 @@ class GraphsManifest(Manifest):
     languages_read: list[str]  # by the text tower alone, its source language first
     backbone: dict  # name, fingerprint, embed_dim, context_length, preprocess_cfg, quick_gelu
     concepts: dict  # config, fingerprint and width; empty: none
-    companion: list[str]  # languages that the companion, which reads what the method does not; empty: none
+    companion: list[str]  # languages of the companion, which reads what the method does not; empty: none
+    companion_recall: NotRequired[str]  # `untaught_recall`
     sentence_encoder: str  # package of the sentence encoder of concepts and companion; empty: none
     training_corpora: list[str]
     cosines: dict  # graph → lowest cosine to torch on export
@@ -225,6 +226,7 @@ class LightCompanion(Method):
     ):
         self.backbone = backbone
         self.languages = tuple(backbone.graphs.manifest["companion"])
+        self.recall = backbone.graphs.manifest.get("companion_recall", "")
         self.run_folder = backbone.graphs.folder / MULTILINGUAL
         self.method = self
 
