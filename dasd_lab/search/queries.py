@@ -81,7 +81,7 @@ class Query:
     def note(self) -> str:
         "The language, how it is known, and what reads it: 'Hindi, read by multilingual E5, which was not taught it'"
         name = english_name(self.language)
-        recall = f" (recall in languages left out of its training: {self.recall} %)" if self.recall else ""
+        recall = f" (recall in languages left out of its training: {self.recall})" if self.recall else ""
         seems = f"{self.unread.title()} letters" if self.unread.isupper() else english_name(self.unread)
         return {
             "given": f"{name}, as selected",
