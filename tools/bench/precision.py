@@ -64,6 +64,7 @@ class Work:
 
     def __init__(self, folder: Path, tiny: bool):
         self.method = load_run("photographs").train()
+        self.method.concepts = None  # which no training reads
         self.stage = scaled_stages(load_preset(PRESET), len(self.method.languages))[0]
         self.batch = random_batch(self.method, 8 if tiny else BATCH, TOKENS) | dict(language=LANGUAGE)
         self.captions = [c.text for c in load_corpus("pictograms").captions("test", LANGUAGE)[: 16 if tiny else 256]]
