@@ -8,8 +8,8 @@ Read off the released code (commit of 4 January 2025) and the stored gradients o
 - torch's Adam with its defaults, dense, over every row of mBERT's token vectors, whether a batch has read it or not.
 
 Left out, all in favour of this step: tokenizing each batch (twice in the released code), the scaling of half precision
-(here float32), and parameters that no forward pass reads. The model, its losses and its critic are in the paper's form, as in the lab's step, so both
-learn the same numbers. Nothing of `dasd_lab.training` runs here except the losses."""
+(here float32), and parameters that no forward pass reads. The model, its losses and its critic are in the paper's form,
+as in the lab's step, so both learn the same numbers. Nothing of `dasd_lab.training` runs here except the losses."""
 
 import torch
 import torch.nn.functional as F
