@@ -80,11 +80,12 @@ class Parts(Corpus):
 
     def __init__(self, name: str, whole: Corpus):
         self.whole = whole  # with one split
-        self.parts = read_json(RESULTS / f"many_languages_{name}.json")["parts"]
+        recorded = read_json(RESULTS / f"many_languages_{name}.json")
+        self.parts = recorded["parts"]
         self.name = f"{whole.name}, divided"
         self.languages = LANGUAGES[name]
         self.splits = tuple(self.parts)
-        self.checksum = sha256(json.dumps([self.languages, self.parts]).encode()).hexdigest()[:16]
+        self.checksum = sha256(json.dumps(recorded, sort_keys=True).encode()).hexdigest()[:16]
 
     def visuals(self, split):
         every, ids = self.whole.visuals(self.whole.splits[0]), self.parts[split]
