@@ -79,7 +79,9 @@ def _as_rows(table: pa.Table, columns: Sequence[Column]) -> Rows:
 # %% ../../../nbs/08_search/2_on_disk/50_lance.ipynb #e60b05a5
 TIDY_AFTER = 32  # writes after which small files are compacted
 FRAGMENT = 131_072  # rows of a file that is not compacted further
-CHECKED = 100_000_000  # bytes; a smaller table, of about 50,000 images, is compared with its checksums when it is opened
+CHECKED = (
+    100_000_000  # bytes; a smaller table, of about 50,000 images, is compared with its checksums when it is opened
+)
 
 # %% ../../../nbs/08_search/2_on_disk/50_lance.ipynb #2b692fe4
 class LanceEngine:
