@@ -212,8 +212,7 @@ def encode_captions(
     before = self.all_languages.index(language) * self.config.embed_dim if self.config.branches == "all" else 0
 
     def encode(batch):
-        ids = pad_rows(self.token_rows(batch, language)).to(self.backbone.device)
-        final = self.sentence(ids, language)[2]
+        final = self.sentence(pad_rows(self.token_rows(batch, language)).to(self.backbone.device), language)[2]
         return F.pad(final, (before, self.embed_dim - before - final.shape[1]))
 
     return captions_in_batches(encode, captions, self.embed_dim, batch_size)
