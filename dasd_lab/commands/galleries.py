@@ -154,8 +154,8 @@ def import_images(
     forget: Annotated[list[Name], Parameter(metavar="PATTERN")] = (),
     # describes images for a method that reads descriptions: a model as for `describe`
     captioner: Name | None = None,
-    # where the vectors lie: s3://BUCKET/NAME (credentials in AWS_ACCESS_KEY_ID …), a Milvus server (token in MILVUS_TOKEN),
-    # or a file .db. Without this option, DASD_LAB_GALLERY_URI must have this address, or the gallery's folder the file
+    # where the vectors lie: s3://BUCKET/NAME (credentials in AWS_ACCESS_KEY_ID …), a Milvus server (MILVUS_TOKEN), or a
+    # file .db. Without this option, DASD_LAB_GALLERY_URI must have this address, or the gallery's folder the file
     at: Annotated[str, Parameter(metavar="URI")] | None = None,
     # shipped model or run folder (default: the one that embedded the gallery; photographs for a new one)
     run: RunName | None = None,
@@ -214,18 +214,12 @@ def describe_gallery(
             for name, about in opened.embeddings.items()
         ]
         columns = {name: c.kind for name, c in opened.columns.items()}
-        damaged = opened.engine.damaged()
-        facts = dict(pictures=len(opened), columns=columns, failed=len(failures(opened)), damaged=damaged)
+        facts = dict(pictures=len(opened), columns=columns, failed=len(failures(opened)))
         show(rows, json, facts)
         if not json:
             described = ", ".join(f"{name} ({kind})" for name, kind in columns.items())
             note(f"{opened!r}\nengine: {opened.engine}\ncolumns: {described}")
-        expect(
-            not damaged,
-            f"files of {opened!r} that are not as they were written: {', '.join(damaged)}",
-            "the checksums that were noted when they were written",
-            "Restore the folder from a copy, or import the images into a new gallery.",
-        )
+        opened.engine.check()
 
 # %% ../../nbs/11_commands/75_galleries.ipynb #624223d8
 @command
@@ -380,6 +374,7 @@ def served_gallery(
     gallery = found_gallery(folder, run, backbone)
     if len(gallery):
         gallery.check_embedded()
+        gallery.engine.check()
     return gallery
 
 # %% ../../nbs/11_commands/75_galleries.ipynb #fc33897e
