@@ -214,18 +214,12 @@ def describe_gallery(
             for name, about in opened.embeddings.items()
         ]
         columns = {name: c.kind for name, c in opened.columns.items()}
-        damaged = opened.engine.damaged()
-        facts = dict(pictures=len(opened), columns=columns, failed=len(failures(opened)), damaged=damaged)
+        facts = dict(pictures=len(opened), columns=columns, failed=len(failures(opened)))
         show(rows, json, facts)
         if not json:
             described = ", ".join(f"{name} ({kind})" for name, kind in columns.items())
             note(f"{opened!r}\nengine: {opened.engine}\ncolumns: {described}")
-        expect(
-            not damaged,
-            f"files of {opened!r} that are not as they were written: {', '.join(damaged)}",
-            "the checksums that were noted when they were written",
-            "Restore the folder from a copy, or import the images into a new gallery.",
-        )
+        opened.engine.check()
 
 # %% ../../nbs/11_commands/75_galleries.ipynb #624223d8
 @command
@@ -380,6 +374,7 @@ def served_gallery(
     gallery = found_gallery(folder, run, backbone)
     if len(gallery):
         gallery.check_embedded()
+        gallery.engine.check()
     return gallery
 
 # %% ../../nbs/11_commands/75_galleries.ipynb #fc33897e

@@ -77,7 +77,7 @@ def open_app(
     voila: list[str] = (),  # after --: further arguments for Voilà, such as --no-browser
     *,
     # folder of photographs, or a gallery, to open on (default: DASD_LAB_PICTURES, the most recent gallery in the folder
-    # galleries, Tux Paint's stamps, or else the built-in scenes)
+    # galleries, or else photographs with captions: Flickr8k or Tux Paint's stamps if they are here, or those that ship)
     pictures: ExistingDirectory | None = None,
     port: Port = 8866,  # port of the web page
     notebook: ExistingFile | None = None,  # notebook to show (default: that of the workbench)

@@ -54,7 +54,7 @@ class App(w.VBox):
 
     def __init__(
         self,
-        workbench: Workbench | None = None,  # None: that of the first world: photographs if there are some
+        workbench: Workbench | None = None,  # None: that of the first world, see `first_world`
         explorers: Sequence[str] = tuple(EXPLORERS),  # tabs to show
         pictures: str | Path | None = None,  # instead of a workbench: a folder of photographs, or a gallery on disk
         is_page: bool = False,  # it is a web page: what is shown is in its address

@@ -5,8 +5,7 @@
 # %% auto #0
 __all__ = ['OPTIONAL_COLUMNS', 'NO_CAPTIONS', 'NO_IMAGE', 'PHOTOGRAPH_QUERIES', 'WORLDS', 'SHIPPED', 'TRANSLATED',
            'CAPTION_CORPORA', 'EVERYDAY_QUERIES', 'Model', 'Workbench', 'World', 'world_models', 'world_workbench',
-           'open_worlds', 'default_workbench', 'has_photographs', 'first_world', 'first_workbench', 'State',
-           'shows_messages']
+           'open_worlds', 'default_workbench', 'first_world', 'first_workbench', 'State', 'shows_messages']
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #5d9d67f7
 import os
@@ -789,16 +788,9 @@ def default_workbench() -> Workbench:
     return world_workbench("pictograms")
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #395ff2e8
-def has_photographs() -> bool:
-    "Whether there are photographs on this machine, and a model for them"
-    if "photographs" not in open_worlds():
-        return False
-    return own_pictures() is not None or any(map(installed_corpus, CAPTION_CORPORA))
-
-
 def first_world() -> str:
-    "The world that is shown first: the one that `DASD_LAB_WORLD` names, else photographs if there are some"
-    return os.environ.get(WORLD_VARIABLE) or ("photographs" if has_photographs() else "pictograms")
+    "The world that is shown first: the one that `DASD_LAB_WORLD` names, else photographs if their model is there"
+    return os.environ.get(WORLD_VARIABLE) or next(iter(open_worlds()), "pictograms")
 
 
 def first_workbench() -> Workbench:

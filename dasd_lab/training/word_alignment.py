@@ -89,4 +89,4 @@ def aligned_vectors(
 def _ids(tokenizer: CaptionTokenizer, captions: Sequence[str]) -> list[np.ndarray]:
     "Token ids of captions without framing"
     encodings = tokenizer.tokenizer.encode_batch(list(captions), add_special_tokens=False)
-    return [np.array([tokenizer.place(i) for i in encoding.ids], dtype=np.int64) for encoding in encodings]
+    return [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]

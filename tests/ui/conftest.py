@@ -130,7 +130,6 @@ class Lab(Server):
             "--ServerApp.port_retries=0",
             "--LabApp.expose_app_in_browser=True",
             JUPYTERLAB_WORKSPACES_DIR=str(home / "workspaces"),
-            DASD_LAB_WORLD="pictograms",
             **environment,
         )
         port, self.token = self.wait_for(r"http://127\.0\.0\.1:(\d+)/\S*\?token=(\w+)").groups()
@@ -359,7 +358,8 @@ def running_lab(browser, tmp_path_factory):
     home = tmp_path_factory.mktemp("lab of our own")
     shutil.copytree(ROOT / "nbs", home / "nbs", ignore=shutil.ignore_patterns(".ipynb_checkpoints", "_drafts"))
     write_settings(home / "settings")
-    server = Lab(home, "--notebooks", home / "nbs", JUPYTERLAB_SETTINGS_DIR=str(home / "settings"))
+    settings = dict(JUPYTERLAB_SETTINGS_DIR=str(home / "settings"), DASD_LAB_WORLD="pictograms")
+    server = Lab(home, "--notebooks", home / "nbs", **settings)
     server.notebooks = home / "nbs"
     yield server
     server.stop()
