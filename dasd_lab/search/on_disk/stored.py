@@ -462,10 +462,10 @@ def search(
 def _score(self: StoredGallery, captions: Array, image: np.ndarray | None, share: float) -> Score:
     "The method's own score of images for a caption, mixed with the cosine to an image if there is one"
 
-    from torch import from_numpy  # computes all scores that are more than a cosine
-
     def score(visuals):
-        columns = {name: from_numpy(values).to(captions.device) for name, values in visuals.items()}
+        columns = visuals
+        if not isinstance(captions, np.ndarray):
+            columns = {name: captions.new_tensor(values) for name, values in visuals.items()}
         scores = as_array(self.method.score(captions, columns)[0])
         return scores if image is None else (1 - share) * scores + share * (unit(visuals["features"]) @ unit(image)[0])
 
