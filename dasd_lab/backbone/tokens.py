@@ -16,6 +16,7 @@ import numpy as np
 from fastcore.basics import patch
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
+from .languages import start_token
 from ..base.foundation import expect
 from ..base.presets import opening, read_json
 from ..base.storage import whole_file, write_json
@@ -72,10 +73,12 @@ class CaptionTokenizer:
         captions: Sequence[str],  # B sentences
         max_length: int = 77,  # maximum length of a row, including special tokens
         length: int | None = None,  # length to pad to; None: the longest row
+        language: str | None = None,  # see `of_language`; None: the tokenizer's
     ) -> tuple[np.ndarray, np.ndarray]:  # ids [B, L] int64, end_index [B] int64
         "Token ids and the position of each caption's end token, for numpy"
+        reader = self.of_language(language) if language else self
         encodings = self.tokenizer.encode_batch(list(captions), add_special_tokens=False)
-        return _padded([self.frame(encoding.ids, max_length) for encoding in encodings], self.pad_id, length)
+        return _padded([reader.frame(encoding.ids, max_length) for encoding in encodings], self.pad_id, length)
 
     @cached_property
     def word_starts(self) -> "Tensor":  # [V] bool
@@ -148,6 +151,18 @@ def pieces(self: CaptionTokenizer, caption: str) -> list[str]:
     return [self.name(i) for i in self.frame(ids, len(ids) + 2)]
 
 # %% ../../nbs/03_backbone/1_towers/10_tokens.ipynb #ec73b3fe
+@patch
+def of_language(
+    self: CaptionTokenizer,
+    language: str,  # ISO 639
+) -> "CaptionTokenizer":  # the same, unless start tokens name languages
+    "The tokenizer for captions in a language"
+    start = start_token(self.names, language)
+    if start in (None, self.names[0]):
+        return self
+    return CaptionTokenizer(self.tokenizer, start, *self.names[1:])
+
+
 @patch
 def reads_like(self: CaptionTokenizer, other: "CaptionTokenizer") -> bool:
     "Whether another tokenizer gives the same ids"
