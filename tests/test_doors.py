@@ -144,7 +144,7 @@ def test_a_record_alone_sends_no_token_and_creates_nothing(gallery, tmp_path, mo
         address = uri.format(f"127.0.0.1:{server.getsockname()[1]}", tmp=tmp_path)
         rewritten(gallery, engine=engine, uri=address, name="pictures")
         before = sorted(tmp_path.rglob("*"))
-        with pytest.raises(LabError, match="MILVUS_URI=") as refused:
+        with pytest.raises(LabError, match="DASD_LAB_GALLERY_URI=") as refused:
             StoredGallery(gallery, Named())
         assert address in str(refused.value) and own_galleries() == []
         with pytest.raises(TimeoutError):
@@ -310,10 +310,27 @@ def test_a_model_is_built_no_larger_than_its_weights(model, part, setting):
     assert peak_mb() - before < 1500
 
 
-def test_a_flipped_bit_of_a_gallery_is_noticed(gallery, capsys):
-    file = max(gallery.rglob("data/*.lance"), key=lambda path: path.stat().st_size)
+@pytest.mark.parametrize(
+    "kind, command",
+    [("data/*.lance", "gallery info"), ("data/*.lance", "serve"), ("*.manifest", "search rot --gallery")],
+)
+def test_a_flipped_bit_of_a_gallery_is_noticed(gallery, kind, command, capsys):
+    file = flipped(gallery, kind)
+    assert main([*command.split(), str(gallery)]) == 1
+    assert f"not as they were written: {file.parent.name}/{file.name}" in capsys.readouterr().err
+
+
+def test_a_flipped_bit_of_a_thumbnail_is_noticed_where_it_is_shown(tmp_path):
+    with closing(make(tmp_path / "seen", draw(tmp_path / "drawn", 1))) as opened:
+        flipped(tmp_path, "thumbnails/*/*.webp")
+        with pytest.raises(LabError, match="thumbnail of .* not as it was written"):
+            opened.search("rot", "de")._repr_html_()
+
+
+def flipped(folder, kind):
+    "The largest file of a kind, in which one bit has changed"
+    file = max(folder.rglob(kind), key=lambda path: path.stat().st_size)
     content = bytearray(file.read_bytes())
     content[len(content) // 3] ^= 4
     file.write_bytes(content)
-    assert main(["gallery", "info", str(gallery)]) == 1
-    assert f"not as they were written: {file.name}" in capsys.readouterr().err
+    return file

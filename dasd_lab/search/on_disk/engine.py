@@ -45,8 +45,8 @@ class Engine(Protocol):
     def count(self, where: Sequence[Condition] = (), known: Column | None = None) -> int:
         "Number of rows; with `known`, of those that have a value in this column"
 
-    def damaged(self) -> list[str]:
-        "Files that are not as they were written; none of a server, which looks after its own"
+    def check(self) -> None:
+        "Refuse files that are not as they were written; a server looks after its own"
 
     def tidy(self) -> None:
         "Index new rows and compact small files; searches continue meanwhile"
