@@ -123,5 +123,4 @@ class MaskedLanguage(nn.Module):
             return sentences.new_zeros(0, 2, *sentences.shape[1:])
         first = sentences[[i for i, _ in pairs]]
         second = sentences[[j for _, j in pairs]]
-        halves = layer(torch.cat([first, second], -1)).chunk(2, -1)
-        return torch.stack(halves, 1)
+        return torch.stack(layer(torch.cat([first, second], -1)).chunk(2, -1), 1)

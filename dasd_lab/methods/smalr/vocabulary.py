@@ -206,8 +206,7 @@ def words_of(self: WordVocabulary, caption: str, language: str) -> list[str]:
 def known(self: WordVocabulary, words: Sequence[str], language: str, max_words: int | None = None) -> list[int]:
     "Ids of the known words; the unknown word if there are none"
     numbers = self.numbers[language]
-    ids = [numbers[word] for word in words if word in numbers]
-    return ids[:max_words] or [UNKNOWN]
+    return [numbers[word] for word in words if word in numbers][:max_words] or [UNKNOWN]
 
 # %% ../../../nbs/04_methods/3_smalr/20_vocabulary.ipynb #c699f59b
 @patch
