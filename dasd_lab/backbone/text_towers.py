@@ -52,7 +52,8 @@ def build_clip(
     config: dict,  # open_clip's `model_cfg`: embed_dim, vision_cfg, text_cfg, …
 ) -> nn.Module:  # an `open_clip.CLIP`, random weights
     "An open_clip model from a configuration, by open_clip's own factory"
-    import open_clip  # imported here because it takes seconds, and most importers build no model
+    with torch.device("cpu"):  # torch 2.6 computes with tensors while this is imported, which the meta device cannot
+        import open_clip  # imported here because it takes seconds, and most importers build no model
 
     if config["vision_cfg"].get("timm_model_name") == SMALL_IMAGES:
         register_small_images()
