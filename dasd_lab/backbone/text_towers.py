@@ -61,8 +61,8 @@ def build_clip(
     try:
         with tempfile.TemporaryDirectory() as d:
             (Path(d) / "open_clip_config.json").write_text(json.dumps(dict(model_cfg=config, preprocess_cfg={})))
-            # the device is meta where shapes alone are wanted
-            options: dict[str, Any] = dict(device=torch.get_default_device(), load_weights=False, pretrained_text=False)
+            # the device is meta where shapes alone are wanted, which `get_default_device` of torch 2.6 does not say
+            options: dict[str, Any] = dict(device=torch.empty(0).device, load_weights=False, pretrained_text=False)
             return open_clip.create_model(f"local-dir:{d}", **options)
     finally:
         logging.disable(logging.NOTSET)
