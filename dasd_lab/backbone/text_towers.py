@@ -82,7 +82,8 @@ def native_bf16(
     "Whether a device has instructions for products of bfloat16 matrices"
     if kind == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    capabilities = torch.cpu.get_capabilities() if kind == "cpu" else {}
+    # older versions of torch do not know what a CPU can: float32
+    capabilities = getattr(torch.cpu, "get_capabilities", dict)() if kind == "cpu" else {}
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 # %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #aa5fde17
