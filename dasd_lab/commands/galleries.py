@@ -11,8 +11,10 @@ __all__ = ['open_gallery', 'say_embedded', 'import_images', 'describe_gallery', 
 import os
 import re
 import secrets
+import sys
 import unicodedata
 from contextlib import closing, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -22,6 +24,8 @@ from cyclopts.types import ExistingDirectory, Port, PositiveFloat
 from cyclopts.validators import Number
 
 from ..base.foundation import LabError, data_root, expect, extra, lab_command, progress_bar, unknown_name
+from ..base.presets import read_json
+from ..base.storage import write_json
 from dasd_lab.commands.arguments import (
     File,
     Folder,
@@ -426,6 +430,29 @@ def _listen(config):  # socket
         ) from e
     return listening
 
+# %% ../../nbs/11_commands/75_galleries.ipynb #0a5e71c4
+def _common_folder(gallery) -> str:
+    "The folder of the files of a gallery, uploads left out; empty: it is not here, or the root"
+    rows = gallery.engine.walk([gallery.columns["source"]])
+    files = [Path(source) for part in rows for source in part["source"] if source]
+    parents = {str(file.parent) for file in files if not file.is_relative_to(gallery.folder.resolve())}
+    folder = os.path.commonpath(parents) if parents else ""
+    return folder if os.path.isdir(folder) and Path(folder).parent != Path(folder) else ""
+
+
+def _shown_originals(gallery) -> str:
+    "The folder of original files that the user agreed to see on this machine, asked once in a terminal; empty: none"
+    file, key = data_root() / "originals.json", str(gallery.folder.resolve())
+    answers = read_json(file, dict[str, str], optional=True)
+    in_terminal = sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()
+    if key not in answers and in_terminal and (folder := _common_folder(gallery)):
+        note(f"Show original files below {folder} as well as thumbnails? y or n, asked once")
+        answers[key] = folder if input().strip().lower().startswith("y") else ""
+        write_json(answers, file)
+    if not answers.get(key):
+        note("Thumbnails are shown; --originals FOLDER shows the original files below a folder as well.")
+    return answers.get(key, "")
+
 # %% ../../nbs/11_commands/75_galleries.ipynb #3d4de518
 def _serve(gallery, settings, config, listening, names: list[str]) -> None:
     "Serve a gallery until Ctrl-C"
@@ -475,4 +502,6 @@ def serve_gallery(
 
     config = server_config(None, host, port, proxy)
     with _listen(config) as listening, closing(served_gallery(gallery, run, backbone)) as opened:
+        if not (originals or name):
+            settings = replace(settings, originals=_shown_originals(opened))
         _serve(opened, settings, config, listening, name)

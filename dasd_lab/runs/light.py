@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from hashlib import sha256 as digest_of
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
 
 import numpy as np
 
@@ -45,7 +45,8 @@ class GraphsManifest(Manifest):
     limits: dict[str, dict]  # graph that reads tokens → max_length and length of its rows
     words: bool  # are tokens whole words, see `methods.smalr.vocabulary`?
     concepts: dict  # config, fingerprint and width; empty: none
-    companion: list[str]  # languages that the companion, which reads what the method does not; empty: none
+    companion: list[str]  # languages of the companion, which reads what the method does not; empty: none
+    companion_recall: NotRequired[str]  # `untaught_recall`
     sentence_encoder: str  # package of the sentence encoder of concepts and companion; empty: none
     training_corpora: list[str]
     cosines: dict  # graph → lowest cosine to torch on export
@@ -284,6 +285,7 @@ class LightCompanion(LightMethod):
         self.name = "teacher"
         self.graph = "sentences"
         self.languages = tuple(self.graphs.manifest["companion"])
+        self.recall = self.graphs.manifest.get("companion_recall", "")
         self.run_folder = self.graphs.folder / MULTILINGUAL
         self.method = self
 

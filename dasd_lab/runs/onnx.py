@@ -324,6 +324,7 @@ def _facts(method: RetrievalMethod, readers: dict[str, Any]) -> dict[str, Any]:
         backbone=facts | dict(embed_dim=backbone.embed_dim, quick_gelu=bool(backbone.config.get("quick_gelu"))),
         concepts=about,
         companion=list(method.companion.languages) if method.companion else [],
+        companion_recall=method.companion.recall if method.companion else "",
         sentence_encoder=_sentence_encoder(method),
         training_corpora=list(method.seen_corpora),
         opset=OPSET,
