@@ -21,7 +21,7 @@ DEMO_ARGS ?=
 export MAKECMDGOALS
 
 .DEFAULT_GOAL := help
-.PHONY: help venv user-venv lab app demo test test-all check lint soak sync notebooks units browser export docs bench bench-costs bench-gpu bench-store bench-gallery clean distclean
+.PHONY: help venv user-venv lab app demo test test-all check lint soak sync notebooks units browser export docs bench bench-costs bench-gallery clean distclean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -99,13 +99,7 @@ bench: venv ## measure a training step beside a plain one, saving by saving, a q
 bench-costs: venv ## measure time and memory against languages, caption length, batch, d_u, vocabulary and tower (ten minutes)
 	@$(STEP) "bench-costs" $(RUN) $(PY) tools/bench/costs.py --json data/results/train_costs.json
 
-bench-gpu: venv ## on a GPU: the paper's whole schedule by measured steps a second, beside the plain step, and peak memory
-	@$(STEP) "bench-gpu" $(RUN) $(PY) tools/bench/gpu.py --json data/results/train_gpu.json
-
-bench-store: ## measure the feature store: batches against a numpy memory map, 3 million rows (writes 6 GB, removes them)
-	@$(STEP) "bench-store" $(RUN) $(PY) tools/bench/store.py --rounds 15 --json data/results/feature_store.json
-
-bench-gallery: venv ## measure a gallery of a million pictures: recall, times, memory, many clients at once, an import of 100,000 files (half an hour, 12 GB, removed)
+bench-gallery: venv ## measure a gallery of a million pictures: recall, times, memory, an import of 100,000 files (half an hour, 12 GB, removed)
 	@$(STEP) "bench-gallery" env PYTHONUNBUFFERED=1 PYTHONUTF8=1 $(PY) tools/bench/gallery.py --json data/results/gallery.json
 	@$(STEP) "its page" $(RUN) $(PY) tools/notebooks/run.py nbs/pages/a_million_pictures.ipynb
 

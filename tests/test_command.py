@@ -10,6 +10,8 @@ from unittest import mock
 import pytest
 from test_cli import ROOT, lab
 
+from dasd_lab.base.foundation import progress_bar
+
 RUN = """import sys
 from dasd_lab.commands.cli import main
 code = main(sys.argv[1:])
@@ -208,6 +210,12 @@ def test_serve_refuses_a_port_in_use_before_it_loads_a_model(tmp_path):
         in_use = said("serve", tmp_path, "--port", taken.getsockname()[1])
     assert in_use.returncode == 1 and "Expected a free port" in in_use.stderr, in_use.stderr
     assert in_use.stdout.splitlines()[-1] == "False", "torch was loaded"
+
+
+def test_progress_in_a_log_is_told_by_lines(capsys):
+    for _ in progress_bar(range(4), desc="scenes", mininterval=0, delay=1e-9):
+        pass
+    assert capsys.readouterr().err.splitlines()[:4] == ["scenes …", "scenes: 25%", "scenes: 50%", "scenes: 75%"]
 
 
 def test_the_command_prints_warnings_without_their_place():

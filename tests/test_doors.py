@@ -144,7 +144,7 @@ def test_a_record_alone_sends_no_token_and_creates_nothing(gallery, tmp_path, mo
         address = uri.format(f"127.0.0.1:{server.getsockname()[1]}", tmp=tmp_path)
         rewritten(gallery, engine=engine, uri=address, name="pictures")
         before = sorted(tmp_path.rglob("*"))
-        with pytest.raises(LabError, match="MILVUS_URI=") as refused:
+        with pytest.raises(LabError, match="DASD_LAB_GALLERY_URI=") as refused:
             StoredGallery(gallery, Named())
         assert address in str(refused.value) and own_galleries() == []
         with pytest.raises(TimeoutError):

@@ -4,10 +4,12 @@ import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import boto3
 import numpy as np
 import pytest
 from colours import Named
 from filelock import FileLock
+from moto.server import ThreadedMotoServer
 from PIL import Image
 
 from dasd_lab.base.contracts import LabError
@@ -21,6 +23,7 @@ from dasd_lab.search.on_disk.stored import StoredGallery
 ENGINES = dict(
     lance=lambda folder: LanceEngine(folder / "lance", exact_below=20),
     milvus=lambda folder: MilvusEngine(folder / "milvus.db", "pictures"),
+    s3=lambda folder: LanceEngine(folder, exact_below=20, uri=f"s3://galleries/{folder.name}"),
 )
 YEAR, SCORE, NAME, SHARP = (
     Column(n, k) for n, k in dict(year="integer", score="number", name="text", sharp="flag").items()
@@ -35,8 +38,23 @@ HOSTILE = [
 ]  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def object_store():
+    "A server of S3's protocol on this machine, with one bucket"
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    settings = dict(ENDPOINT=f"http://{host}:{port}", ALLOW_HTTP="true", ACCESS_KEY_ID="a", SECRET_ACCESS_KEY="b")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (settings | dict(REGION="us-east-1")).items():
+            patch.setenv(f"AWS_{name}", value)
+        boto3.client("s3", "us-east-1", endpoint_url=settings["ENDPOINT"]).create_bucket(Bucket="galleries")
+        yield
+    server.stop()
+
+
 @pytest.fixture(params=ENGINES)
-def engine(request, tmp_path):
+def engine(request, tmp_path, object_store):
     opened = ENGINES[request.param](tmp_path)
     yield opened
     opened.close()
@@ -137,11 +155,11 @@ def test_a_gallery_on_milvus_from_the_command_line(lab, tmp_path, monkeypatch):
         Image.new("RGB", (8, 8), colour).save(tmp_path / f"colours/{colour}.png")
     gallery = ["--gallery", tmp_path / "g", "--json"]
     imported = ["gallery", "import", tmp_path / "colours", *gallery]
-    assert lab(*imported, "--milvus", tmp_path / "m.db")["added"] == 3
-    assert "records" in lab(*imported) and lab(*imported, "--milvus", tmp_path / "m.db")["unchanged"] == 3
-    monkeypatch.setenv("MILVUS_URI", str(tmp_path / "m.db"))
+    assert lab(*imported, "--at", tmp_path / "m.db")["added"] == 3
+    assert "records" in lab(*imported) and lab(*imported, "--at", tmp_path / "m.db")["unchanged"] == 3
+    monkeypatch.setenv("DASD_LAB_GALLERY_URI", str(tmp_path / "m.db"))
     assert lab(*imported)["unchanged"] == 3
-    assert "its own URI" in lab(*imported, "--milvus", tmp_path / "other.db")
+    assert "its own URI" in lab(*imported, "--at", tmp_path / "other.db")
     found = lab("search", "grün", "--language", "de", "-k", "1", *gallery)
     assert found["rows"][0]["picture"] == "lime.png"
     filtered = lab("search", "grün", "--language", "de", *gallery, "--where", '{"width": {"from": 9}}')
@@ -156,7 +174,7 @@ def test_a_gallery_on_milvus_from_the_command_line(lab, tmp_path, monkeypatch):
 
 def test_milvus_that_is_not_installed_or_not_there(lab, tmp_path, monkeypatch):
     (tmp_path / "p").mkdir()
-    new = ["gallery", "import", tmp_path / "p", "--gallery", tmp_path / "new", "--milvus"]
+    new = ["gallery", "import", tmp_path / "p", "--gallery", tmp_path / "new", "--at"]
     assert "MILVUS_TOKEN" in lab(*new, "http://me:secret@localhost:19530")
     monkeypatch.setitem(sys.modules, "pymilvus", None)
     assert "[milvus]" in lab(*new, tmp_path / "m.db")

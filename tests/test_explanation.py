@@ -72,25 +72,6 @@ def test_regions_are_covered_in_evaluation_mode(galleries, monkeypatch):
     method.eval()
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_integrated_gradients_add_up(corpus, galleries, form):
-    gallery = galleries[form]
-    coarse = []
-    fine = []
-    for language in ("de", "zh", "ja", "ar", "en"):
-        caption = corpus.captions("test", language)[3]
-        visuals = gallery.picture_visuals(caption.visual_id)
-        coarse.append(abs(integrated_gradients(gallery.method, caption.text, language, visuals, 16).delta))
-        result = integrated_gradients(gallery.method, caption.text, language, visuals, 200)
-        fine.append(abs(result.delta))
-        assert result.score == pytest.approx(score(gallery, caption.text, language, caption.visual_id), abs=1e-4)
-        assert [caption.text[w.start : w.end] for w in result.words] == [w.text for w in result.words]
-        total = sum(w.contribution for w in result.words)
-        assert total + result.delta == pytest.approx(result.score - result.base, abs=1e-6)
-    assert max(fine) < (0.02 if form == "method" else 0.01)  # Japanese: 0.013 with 200 and with 400 steps
-    assert np.mean(fine) <= np.mean(coarse) + 1e-4
-
-
 def test_integrated_gradients_by_hand(corpus, galleries):
     "The same integral as a Riemann sum, block by block"
     gallery = galleries["method"]

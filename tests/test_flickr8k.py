@@ -102,21 +102,6 @@ def test_a_wrong_description_of_the_fields(data, content, message):
         load_corpus("flickr8k").captions("train", "de")
 
 
-def test_a_preset_trains_on_it_and_a_run_is_opened_again(data, backbone, tmp_path):
-    from dasd_lab.evaluation.retrieval import evaluate
-    from dasd_lab.runs.loading import load_run
-    from dasd_lab.training.recipes import train
-
-    name = "flickr8k:train=fr_mt+m30k_de"
-    run = train(BOTH, name, ["de", "fr"], backbone=backbone, out=tmp_path / "run", progress=False)
-    assert run.card["corpus"] == name and tuple(run.card["corpora"]) == (name,)
-    method = load_run(tmp_path / "run")
-    assert method.training_corpora == (name,)
-    assert evaluate(method, load_corpus("flickr8k"), "test", ["de"]).about["n_captions"] == dict(de=8)
-    with pytest.raises(LabError, match="origin 'human'"):
-        evaluate(method, load_corpus("flickr8k"), "test", ["fr"])
-
-
 def test_training_on_test_pictures_is_refused(data, backbone, tmp_path, monkeypatch, capsys):
     "Four of the eight test pictures are in the other corpus' training split"
     from dasd_lab.evaluation.retrieval import evaluate

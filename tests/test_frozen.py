@@ -8,7 +8,6 @@ import pytest
 import torch
 from fastapi.testclient import TestClient
 from PIL import Image
-from squares import Squares
 from test_towers import CASES, NLLB, clip_config
 from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -22,7 +21,6 @@ from dasd_lab.base.contracts import LabError
 from dasd_lab.base.storage import write_tensors
 from dasd_lab.commands.cli import main
 from dasd_lab.commands.galleries import served_gallery, service_settings
-from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.explore.ask.state import AskState
 from dasd_lab.explore.workbench import Workbench
 from dasd_lab.methods.baselines.frozen import Frozen, FrozenConfig, frozen_method
@@ -193,17 +191,6 @@ def test_from_a_folder_of_pictures_to_a_german_query(folders, pictures, tmp_path
         assert message in command(capsys, "search", *words, *at, code=1)
     about = next(iter(json.loads((gallery / "gallery.json").read_text())["ways"].values()))
     assert about["run"] == f"frozen:{multilingual}"
-
-
-def test_search_of_a_folder_and_evaluation(folders, pictures, capsys):
-    multilingual, english = folders
-    at = "--pictures", pictures, "--backbone", multilingual, "--json"
-    assert len(json.loads(command(capsys, "search", GERMAN, *at))["rows"]) == 4
-    as_if = Frozen(FrozenConfig(("de",)), load_backbone(english))  # what an English tower makes of German
-    read = {frozen_method(multilingual): {"de", "fr"}, frozen_method(english): {"en"}, as_if: {"de"}}
-    for method, languages in read.items():
-        results = evaluate(method, Squares(), "train", origin=None)
-        assert set(results.rows) == languages and results.about["method"] == "frozen"
 
 
 def test_a_frozen_tower_is_asked_and_explained(multilingual, pictures):

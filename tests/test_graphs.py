@@ -5,9 +5,7 @@ import torch
 from squares import FEW_WORDS, SOURCE, Squares
 
 from dasd_lab.base.presets import load_preset, vary
-from dasd_lab.training import runs
 from dasd_lab.training.recipes import train
-from dasd_lab.training.runs import Keeping
 from dasd_lab.training.runtime import Runtime
 from dasd_lab.training.source_model import train_source
 
@@ -23,10 +21,10 @@ def small(name: str) -> dict:
     return vary(preset, changes)
 
 
-def trained(preset: dict, graphs: bool, **options):
+def trained(preset: dict, graphs: bool):
     runtime = Runtime(device="cuda", graphs=graphs, length_step=8)
     backbone = train_source(SOURCE, Squares(), progress=False)
-    return train(preset, Squares(), ("de", "fr"), backbone=backbone, seed=3, progress=False, runtime=runtime, **options)
+    return train(preset, Squares(), ("de", "fr"), backbone=backbone, seed=3, progress=False, runtime=runtime)
 
 
 @needs_gpu
@@ -38,23 +36,3 @@ def test_recorded_steps_learn_the_same(name):
     after = dict(recorded.method.named_parameters())
     for name, weight in usual.method.named_parameters():
         assert (after[name] - weight).norm() <= 1e-2 * weight.norm() + 1e-4, name
-
-
-@needs_gpu
-def test_a_stopped_run_goes_on(tmp_path, monkeypatch):
-    preset = small("dasd.pictograms")
-    whole = trained(preset, True)
-    step_of = runs.train_step
-
-    def killed(method, stage, optimizers, batch, step, *more, **options):
-        if step == 8:
-            raise KeyboardInterrupt
-        return step_of(method, stage, optimizers, batch, step, *more, **options)
-
-    options = dict(out=tmp_path / "run", keeping=Keeping(checkpoint_every=3))
-    monkeypatch.setattr(runs, "train_step", killed)
-    with pytest.raises(KeyboardInterrupt):
-        trained(preset, True, **options)
-    monkeypatch.setattr(runs, "train_step", step_of)
-    again = trained(preset, True, **options)
-    assert again.log[-1]["loss"] == pytest.approx(whole.log[-1]["loss"], rel=1e-3)

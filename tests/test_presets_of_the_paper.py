@@ -164,19 +164,6 @@ def test_counted_is_built(name):
     assert {part_of(n) for n in opened} <= set(parameters_by_part(built))
 
 
-def test_dry_run_of_a_preset(capsys, tmp_path):
-    small = tmp_path / "small.json"
-    small.write_text(
-        json.dumps({"base": "dasd.pictograms", "vocab_size": 200, "stages.0.steps": 7, "languages": ["de"]})
-    )
-    assert main(["train", str(small), "--dry-run", "--set", "stages.1.steps=3"]) == 0
-    out = capsys.readouterr().out
-    for word in ("7 steps of 64: 448 captions", "3 steps of 64", "Memory: "):
-        assert word in out, word
-    assert main(["train", str(small), "--dry-run", "--captions", "x.tsv"]) == 2
-    assert main(["train", "dasd.none", "--dry-run"]) == 1
-
-
 def test_a_plan_on_what_training_opens(capsys, tmp_path, monkeypatch):
     "A folder of transformers; of models that are not here, the sizes if they are known, or how to get them"
     from transformers import ChineseCLIPConfig, ChineseCLIPModel

@@ -3,12 +3,11 @@
 import gzip
 import json
 import unicodedata
-from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
-from squares import COLOURS, SOURCE, TINY, WORDS
+from squares import COLOURS, WORDS
 
 from dasd_lab.base.contracts import LabError, RetrievalMethod
 from dasd_lab.base.presets import load_preset
@@ -18,7 +17,6 @@ from dasd_lab.corpora.leaks import refuse_trained_test_pictures
 from dasd_lab.corpora.published.cards import card, corpus_table, published_corpora
 from dasd_lab.evaluation.retrieval import evaluate
 
-ROOT = Path(__file__).resolve().parents[1]
 BOM = b"\xef\xbb\xbf"
 NFD = unicodedata.normalize("NFD", "Zwei Mädchen im Café.")
 
@@ -308,32 +306,6 @@ def squares(tmp_path, monkeypatch):
     german[5] = ""
     write(home / "mt/train.de.txt", "".join(f"{line}\n" for line in german))
     return home
-
-
-def test_a_preset_finds_its_corpus_and_trains(squares):
-    "By its name in the catalogue; training uses the machine translations and skips the missing one"
-    from dasd_lab.training.plan import corpus_need
-    from dasd_lab.training.recipes import train
-    from dasd_lab.training.source_model import train_source
-
-    corpus = load_corpus("multi30k")
-    need = corpus_need("multi30k", ["de"], "all")
-    assert need.found and "de human 48, de mt 47" in need.detail and need.next_step == ""
-    backbone = train_source(SOURCE, corpus, progress=False)
-    run = train(TINY | dict(corpus="multi30k"), backbone=backbone, progress=False)
-    assert run.card["corpus"] == "multi30k" and run.card["corpus_checksum"] == corpus.checksum
-    assert set(evaluate(run.method, corpus, "test").rows) == {"de"}
-    (squares / "mt/train.de.txt").unlink()
-    need = corpus_need("multi30k", ["de"], "all")
-    assert not need.found and "48 human" in need.detail and "--set training_captions=human" in need.next_step
-    with pytest.raises(LabError, match="captions in de of other origins than mt"):
-        train(TINY | dict(corpus="multi30k"), backbone=backbone, progress=False)
-    assert corpus_need("multi30k", ["de"], "all", ["human"]).found
-    for p in (squares / "flickr30k-images").iterdir():
-        p.unlink()
-    (squares / "flickr30k-images").rmdir()
-    need = corpus_need("multi30k", ["de"], "all")
-    assert not need.found and "flickr30k-images" in need.next_step
 
 
 def test_in_the_shell(squares, capsys):

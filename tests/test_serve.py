@@ -629,6 +629,18 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+def test_originals_are_asked_for_once(gallery, drawn, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path))
+    assert not galleries._shown_originals(gallery) and "--originals FOLDER" in capsys.readouterr().err
+    for stream in (sys.stdin, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", lambda: "y")
+    assert galleries._shown_originals(gallery) == str(drawn)
+    assert f"original files below {drawn}" in capsys.readouterr().err
+    monkeypatch.delattr("builtins.input")
+    assert galleries._shown_originals(gallery) == str(drawn)
+
+
 def test_the_command_serves_until_ctrl_c(gallery):
     "Its link works, other addresses of this machine do not, and Ctrl-C ends it without a message"
     gallery.close()

@@ -186,33 +186,6 @@ def test_the_methods_run_on_one_file(backbone, tmp_path, monkeypatch):
     assert frozen["parameters"] == 0 and frozen["mean_recall"] >= 0, "the baseline of the table"
 
 
-def test_it_continues_where_it_stopped(backbone, tmp_path, monkeypatch):
-    out = tmp_path / "t.jsonl"
-    seeds = []
-
-    def counted(*args, **options):
-        seeds.append(options["seed"])
-        if len(seeds) == 4:
-            raise KeyboardInterrupt
-        return train(*args, **options)
-
-    monkeypatch.setattr(studies, "train", counted)
-    with pytest.raises(KeyboardInterrupt):
-        run_table("5", SHORT, on_squares(backbone), out, seeds=(0, 1), report=ignore)
-    assert len(read_runs(out)) == 3
-    out.write_text(out.read_text() + '{"table": "5", "var')  # a line that was cut off
-    found = run_table("5", SHORT, on_squares(backbone), out, seeds=(0, 1), report=ignore)
-    assert len(seeds) == 7 and len(read_runs(out)) == 6
-    assert (found["seeds"] == 2).all()
-    assert all(json.loads(line) for line in out.read_text().splitlines())
-    before = out.read_bytes()
-    run_table("5", SHORT, on_squares(backbone), out, seeds=(0, 1))
-    assert out.read_bytes() == before and len(seeds) == 7
-    for key, steps, said in (("5", 4, "another preset"), ("6", 3, "another table")):
-        with pytest.raises(LabError, match=said):
-            run_table(key, vary(SHORT, {"stages.0.steps": steps}), on_squares(backbone), out, seeds=(0,))
-
-
 @pytest.mark.parametrize(
     "content", [b"[1]\n", b"{\n", b'{"variant": "both"}\n', b'{"a": "\xff"}\n', b"[" * 10**5 + b"\n"]
 )

@@ -75,8 +75,7 @@ def shared_blocks(
 # %% ../../nbs/03_backbone/3_concepts/10_classifier.ipynb #cc000007
 def _beside(classifier: nn.Module, pixels: Tensor) -> Any:
     "A classifier on the device of some pixels; not touched where it is there already, since an export follows it"
-    weight = next(classifier.parameters())
-    return classifier if weight.device == pixels.device else classifier.to(pixels.device)
+    return classifier if next(classifier.parameters()).device == pixels.device else classifier.to(pixels.device)
 
 
 def probabilities(

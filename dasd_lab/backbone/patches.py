@@ -146,7 +146,7 @@ def pixel_columns(
     columns: Collection[str],  # requested keys of `contracts.COLUMNS`
 ) -> dict[str, Tensor]:  # see `picture_columns`
     "Features of pixels, such as partially occluded images"
-    whole = torch.ones(len(pixels), 1, dtype=torch.bool)
+    whole = torch.ones(pixels.shape[0], 1, dtype=torch.bool)
     if "visual_tokens" not in columns:
         return _columns(columns, backbone.encode_pixels(pixels).float().cpu()[:, None], whole)
     tokens = place_tokens(backbone, pixels).float().cpu()

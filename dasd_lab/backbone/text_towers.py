@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SMALL_IMAGES', 'register_small_images', 'build_clip', 'attention', 'native_bf16', 'in_bf16', 'precision_used',
-           'computing', 'TextTower', 'at_end', 'real_tokens', 'masked_mean', 'quick_gelu', 'ClipText']
+           'computing', 'TextTower', 'at_end', 'real_tokens', 'cut_to_longest', 'masked_mean', 'quick_gelu', 'ClipText']
 
 # %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #a530c9d4
 import json
@@ -247,6 +247,17 @@ def real_tokens(
     return torch.arange(tokens.shape[1], device=tokens.device) <= end_index[:, None]
 
 # %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #7c0f88e8
+def cut_to_longest(
+    ids: Tensor,  # [B, L] or token vectors [B, L, D]
+    end_index: Tensor,  # [B]
+    longest: int | None = None,  # tokens of the longest row; None: read from the device
+) -> Tensor:  # [B, l] or [B, l, D]
+    "Rows cut to the longest caption; those of an exported graph come so"
+    if longest is None and torch.compiler.is_exporting():
+        return ids
+    return ids[:, : int(end_index.max()) + 1 if longest is None else longest]
+
+
 def masked_mean(
     tokens: Tensor,  # [..., L, D]
     mask: Tensor,  # [..., L] True: a real token
@@ -302,7 +313,7 @@ def start(self: ClipText, token_vectors: Tensor, end_index: Tensor) -> Tensor:
     "Token vectors, a class token if the tower appends one, and positions"
     tokens = self.check_length(token_vectors)
     if self.appended:
-        tokens = torch.cat([tokens, self.text.cls_emb.expand(len(tokens), 1, -1)], 1)
+        tokens = torch.cat([tokens, self.text.cls_emb.expand(tokens.shape[0], 1, -1)], 1)
     return tokens + self.text.positional_embedding[: tokens.shape[1]]
 
 # %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #6de6beac
@@ -310,7 +321,8 @@ def start(self: ClipText, token_vectors: Tensor, end_index: Tensor) -> Tensor:
 def mask(self: ClipText, tokens: Tensor, end_index: Tensor) -> Tensor | None:
     "The causal mask, none, or CoCa's, which also hides padding"
     L = tokens.shape[1]
-    causal = None if self.text.attn_mask is None else self.text.attn_mask[:L, :L]
+    places = torch.arange(L, device=tokens.device)
+    causal = None if self.text.attn_mask is None else self.text.attn_mask[places[:, None], places]
     if not self.appended:
         return causal
     real = real_tokens(tokens[:, 1:], end_index)
@@ -336,7 +348,7 @@ def block_alone(self: ClipText, i: int, tokens: Tensor, end_index: Tensor) -> Te
     position = self.position(tokens, end_index)
     if mask is not None:
         rows = position.repeat_interleave(block.attn.num_heads)
-        mask = mask[rows] if mask.dim() == 2 else mask[torch.arange(len(rows), device=rows.device), rows]
+        mask = mask[rows] if mask.dim() == 2 else mask[torch.arange(rows.shape[0], device=rows.device), rows]
         mask = mask[:, None]
     normed = block.ln_1(tokens)
     query = at_end(normed, position)[:, None]

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fastcore.basics import patch
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
+from .languages import start_token
 from ..base.foundation import expect
 from ..base.presets import opening, read_json
 from ..base.storage import whole_file, write_json
@@ -31,7 +32,7 @@ BERT_NAMES = dict(start="[CLS]", end="[SEP]", pad="[PAD]")  # default special to
 def table_beside(
     path: str | Path,  # a tokenizer, such as `tokenizer.json`
 ) -> Path:  # such as `tokenizer.table.json`
-    "Path of the table with special tokens and a reduced vocabulary"
+    "Path of the table with names of special tokens"
     return Path(path).with_suffix(".table.json")
 
 # %% ../../nbs/03_backbone/1_towers/10_tokens.ipynb #2a034765
@@ -44,24 +45,19 @@ class CaptionTokenizer:
         start: str | None = "[CLS]",  # name of the start token; None: no start token
         end: str = "[SEP]",  # name of the end token
         pad: str = "[PAD]",  # name of the padding token
-        kept: Sequence[int] | None = None,  # library id of each id, -1 for an added token; None: the library's ids
-        unknown: int | None = None,  # id of tokens that are not kept
     ):
         self.tokenizer = tokenizer
         self.names = (start, end, pad)
-        self.kept = None if kept is None else list(kept)
-        self.unknown = unknown
         tokenizer.encode_special_tokens = True  # a literal "[SEP]" in a caption is text
         tokenizer.no_padding()
         tokenizer.no_truncation()
-        self.places = None if kept is None else {library_id: i for i, library_id in enumerate(kept)}
-        ids: Any = [self._special_id(name) if name else None for name in self.names]
+        ids: Any = [tokenizer.token_to_id(name) if name else None for name in self.names]
         missing = [name for id, name in zip(ids, self.names) if name and id is None]
         expect(not missing, f"a tokenizer without {self.names}", "start, end and padding tokens", "Pass their names.")
         self.start_id, self.end_id, self.pad_id = ids  # without a start token, start_id is None
 
     def __len__(self):
-        return self.tokenizer.get_vocab_size() if self.kept is None else len(self.kept)
+        return self.tokenizer.get_vocab_size()
 
     def __call__(
         self,
@@ -77,10 +73,12 @@ class CaptionTokenizer:
         captions: Sequence[str],  # B sentences
         max_length: int = 77,  # maximum length of a row, including special tokens
         length: int | None = None,  # length to pad to; None: the longest row
+        language: str | None = None,  # see `of_language`; None: the tokenizer's
     ) -> tuple[np.ndarray, np.ndarray]:  # ids [B, L] int64, end_index [B] int64
         "Token ids and the position of each caption's end token, for numpy"
+        reader = self.of_language(language) if language else self
         encodings = self.tokenizer.encode_batch(list(captions), add_special_tokens=False)
-        return _padded([self.frame(encoding.ids, max_length) for encoding in encodings], self.pad_id, length)
+        return _padded([reader.frame(encoding.ids, max_length) for encoding in encodings], self.pad_id, length)
 
     @cached_property
     def word_starts(self) -> "Tensor":  # [V] bool
@@ -111,39 +109,18 @@ def load(cls: CaptionTokenizer, path: str | Path, **names) -> "CaptionTokenizer"
     )
     return cls(tokenizer, **(table | names))
 
-# %% ../../nbs/03_backbone/1_towers/10_tokens.ipynb #e1c89ad2
-@patch
-def _special_id(self: CaptionTokenizer, name: str) -> int | None:
-    "Id of a special token; None if the tokenizer lacks it"
-    library_id = self.tokenizer.token_to_id(name)
-    return None if library_id is None else self.place(library_id)
-
-
-@patch
-def place(self: CaptionTokenizer, library_id: int) -> int | None:
-    "Id of a token of the library's tokenizer; None if it is not kept and there is no unknown token"
-    return library_id if self.places is None else self.places.get(library_id, self.unknown)
-
 # %% ../../nbs/03_backbone/1_towers/10_tokens.ipynb #ec2f00f6
 @patch
 def name(self: CaptionTokenizer, i: int) -> str:
     "The token of an id"
-    library_id = i if self.kept is None else self.kept[i]
-    return "[UNK]" if library_id < 0 else self.tokenizer.id_to_token(library_id) or "[UNK]"
+    return self.tokenizer.id_to_token(i) or "[UNK]"
 
 # %% ../../nbs/03_backbone/1_towers/10_tokens.ipynb #b74749cb
 @patch
 def frame(self: CaptionTokenizer, ids: Sequence[int], max_length: int) -> list[int]:
-    "Start token, as many library ids as fit, end token"
+    "Start token, as many ids as fit, end token"
     start = [] if self.start_id is None else [self.start_id]
-    tokens = list(map(self.place, ids[: max_length - 1 - len(start)]))
-    expect(
-        None not in tokens,
-        "a caption with tokens that the reduced vocabulary lacks",
-        "an id for unknown tokens",
-        "Build the tokenizer with `cut_tokenizer`.",
-    )
-    return [*start, *cast(list[int], tokens), self.end_id]
+    return [*start, *ids[: max_length - 1 - len(start)], self.end_id]
 
 # %% ../../nbs/03_backbone/1_towers/10_tokens.ipynb #940c73c9
 def _padded(rows: list[list[int]], pad_id: int, length: int | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -175,10 +152,21 @@ def pieces(self: CaptionTokenizer, caption: str) -> list[str]:
 
 # %% ../../nbs/03_backbone/1_towers/10_tokens.ipynb #ec73b3fe
 @patch
+def of_language(
+    self: CaptionTokenizer,
+    language: str,  # ISO 639
+) -> "CaptionTokenizer":  # the same, unless start tokens name languages
+    "The tokenizer for captions in a language"
+    start = start_token(self.names, language)
+    if start in (None, self.names[0]):
+        return self
+    return CaptionTokenizer(self.tokenizer, start, *self.names[1:])
+
+
+@patch
 def reads_like(self: CaptionTokenizer, other: "CaptionTokenizer") -> bool:
     "Whether another tokenizer gives the same ids"
-    same = self.names == other.names and self.kept == other.kept and self.unknown == other.unknown
-    return same and self.tokenizer.to_str() == other.tokenizer.to_str()
+    return self.names == other.names and self.tokenizer.to_str() == other.tokenizer.to_str()
 
 # %% ../../nbs/03_backbone/1_towers/10_tokens.ipynb #b4509f6b
 @patch
@@ -187,8 +175,6 @@ def save(self: CaptionTokenizer, path: str | Path) -> None:
     with whole_file(path) as f:
         f.write_text(self.tokenizer.to_str(), encoding="utf-8")
     table: dict[str, object] = dict(zip(BERT_NAMES, self.names))
-    if self.kept is not None:
-        table |= dict(unknown=self.unknown, kept=self.kept)
     if table == BERT_NAMES:
         table_beside(path).unlink(missing_ok=True)
     else:

@@ -19,10 +19,10 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from .languages import TowerLanguages, start_token, tower_languages
+from .languages import TowerLanguages, tower_languages
 from .packaged import packaged_file
 from .preprocessing import Preprocessing, frames_of
-from .text_towers import ClipText, TextTower, attention, build_clip, computing
+from .text_towers import ClipText, TextTower, attention, build_clip, computing, cut_to_longest
 from .tokens import CaptionTokenizer
 from ..base.contracts import LabError, expect
 from ..base.foundation import one_ahead
@@ -178,11 +178,7 @@ def tokenizer_of(
     language: str | None = None,  # one of `languages`; None: the source language
 ) -> CaptionTokenizer:
     "The tower's own tokenizer; another one only if its start token names the language"
-    start = start_token(self.tokenizer.names, language or self.source_language)
-    if start in (None, self.tokenizer.names[0]):
-        return self.tokenizer
-    _, end, pad = self.tokenizer.names
-    return CaptionTokenizer(self.tokenizer.tokenizer, start, end, pad)
+    return self.tokenizer.of_language(language or self.source_language)
 
 # %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #5a404fcf
 @patch
@@ -266,7 +262,7 @@ def cut(
     "Rows cut to the longest caption, unless the tower needs the full context"
     if self.text.whole_context:
         return ids
-    return ids[:, : int(end_index.max()) + 1 if longest is None else longest]
+    return cut_to_longest(ids, end_index, longest)
 
 # %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #dcbb36d0
 @patch

@@ -178,8 +178,7 @@ def without_batch_norms(
     "A copy that computes the same with every batch norm as a part of the convolution before it"
     copy = deepcopy(network).eval()
     for parent in list(copy.modules()):
-        children = list(parent.named_children())
-        for (conv_name, conv), (norm_name, norm) in pairwise(children):
+        for (conv_name, conv), (norm_name, norm) in pairwise(list(parent.named_children())):
             if isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
                 setattr(parent, conv_name, fuse_conv_bn_eval(conv, norm))
                 setattr(parent, norm_name, getattr(norm, "act", nn.Identity()))  # timm's norms have an activation

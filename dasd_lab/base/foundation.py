@@ -10,6 +10,7 @@ __all__ = ['PICTURES_VARIABLE', 'WORLD_VARIABLE', 'Origin', 'LabError', 'expect'
 
 # %% ../../nbs/00_base/00_foundation.ipynb #f72ca620
 import gc
+import io
 import json
 import os
 import shlex
@@ -200,14 +201,21 @@ def progress_bar(
     disable: bool = False,  # say nothing
     **options,  # of tqdm
 ):  # the items
-    "A progress bar of tqdm in a terminal or a notebook; where messages go to a file, a line as the work begins"
+    "A progress bar of tqdm in a terminal or a notebook; in a log a line as the work begins, and its share every 10 s"
     from tqdm.asyncio import tqdm_asyncio
     from tqdm.auto import tqdm
 
     shown = tqdm is not tqdm_asyncio or (sys.stderr is not None and sys.stderr.isatty())
-    if not shown and not disable and options.get("leave", True):
-        print(f"{desc} …", file=sys.stderr, flush=True)
-    return tqdm(items, desc=desc, disable=disable or not shown, **options)
+    if shown or disable or not options.get("leave", True):
+        return tqdm(items, desc=desc, disable=disable or not shown, **options)
+
+    def say(*_, **__):
+        print(f"{desc}: {bar.n / bar.total:.0%}" if bar.total else f"{desc}: {bar.n:,}", file=sys.stderr, flush=True)
+
+    print(f"{desc} …", file=sys.stderr, flush=True)
+    bar = tqdm(items, desc=desc, file=io.StringIO(), **dict(mininterval=10, delay=10) | options)
+    bar.display = say
+    return bar
 
 # %% ../../nbs/00_base/00_foundation.ipynb #4f4776e8
 @contextmanager

@@ -176,8 +176,7 @@ def command(
     from fastcore.docments import docments
 
     for name, p in docments(function, full=True, returns=False, eval_str=True).items():
-        comment = " ".join((p.docment or "").split())
-        function.__annotations__[name] = Annotated[p.anno, Parameter(help=comment)]
+        function.__annotations__[name] = Annotated[p.anno, Parameter(help=" ".join((p.docment or "").split()))]
     return function
 
 # %% ../../nbs/11_commands/10_arguments.ipynb #e2442b87

@@ -11,8 +11,10 @@ __all__ = ['open_gallery', 'say_embedded', 'import_images', 'describe_gallery', 
 import os
 import re
 import secrets
+import sys
 import unicodedata
 from contextlib import closing, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -22,6 +24,8 @@ from cyclopts.types import ExistingDirectory, Port, PositiveFloat
 from cyclopts.validators import Number
 
 from ..base.foundation import LabError, data_root, expect, extra, lab_command, progress_bar, unknown_name
+from ..base.presets import read_json
+from ..base.storage import write_json
 from dasd_lab.commands.arguments import (
     File,
     Folder,
@@ -46,14 +50,14 @@ def _collection_name(folder: Path) -> str:
     return f"gallery_{stem}_g{secrets.token_hex(4)}".replace("__", "_")
 
 # %% ../../nbs/11_commands/75_galleries.ipynb #45845978
-def _on_milvus(folder: Path, uri: str, name: str = ""):  # an engine
-    "The engine of a gallery on Milvus, at an address that was given as an option; without a name, of a new gallery"
+def _at_address(folder: Path, uri: str, name: str = ""):  # an engine
+    "The engine of a gallery at an address that was given as an option; without a name on Milvus, of a new gallery"
     from dasd_lab.search.on_disk.milvus import without_password
     from dasd_lab.search.on_disk.stored import TOKEN_VARIABLE, new_engine
 
     expect(
         without_password(uri) == uri,
-        "a password in --milvus",
+        "a password in --at",
         "an address only",
         f"Set the environment variable {TOKEN_VARIABLE} to USER:PASSWORD.",
     )
@@ -86,7 +90,7 @@ def _method_and_run(folder, run, backbone, images=True):  # the method, and its 
     return open_method(run, backbone), f"frozen:{local.resolve() if local.is_dir() else backbone}"
 
 # %% ../../nbs/11_commands/75_galleries.ipynb #b53b3281
-def _opened_with(method, run, folder, columns=None, milvus=None):  # a `search.on_disk.stored.StoredGallery`
+def _opened_with(method, run, folder, columns=None, at=None):  # a `search.on_disk.stored.StoredGallery`
     "A gallery on disk, created if there is none"
     from dasd_lab.search.on_disk.places import is_gallery
     from dasd_lab.search.on_disk.stored import StoredGallery, check_folder, record_of
@@ -94,17 +98,17 @@ def _opened_with(method, run, folder, columns=None, milvus=None):  # a `search.o
     folder = Path(folder)
     if is_gallery(folder):
         stored = record_of(folder).get("uri", "")
-        given = str(Path(milvus).absolute()) if milvus and milvus.endswith(".db") else milvus
+        given = str(Path(at).absolute()) if at and at.endswith(".db") else at
         expect(
             given in (None, stored),
-            f"--milvus {milvus} for a gallery at {stored or folder}",
+            f"--at {at} for a gallery at {stored or folder}",
             "its own URI",
-            f"Leave out --milvus. If the server has moved, change 'uri' in {folder / 'gallery.json'}.",
+            f"Leave out --at. If the server has moved, change 'uri' in {folder / 'gallery.json'}.",
         )
-        engine = _on_milvus(folder, stored, record_of(folder)["name"]) if milvus else None
+        engine = _at_address(folder, stored, record_of(folder).get("name", "")) if at else None
         return StoredGallery(folder, method, columns, engine, run=run)
     check_folder(folder)
-    return StoredGallery(folder, method, columns, _on_milvus(folder, milvus) if milvus else None, run=run)
+    return StoredGallery(folder, method, columns, _at_address(folder, at) if at else None, run=run)
 
 # %% ../../nbs/11_commands/75_galleries.ipynb #b141fe8f
 def _runs_behind(opened) -> list[str]:
@@ -154,9 +158,9 @@ def import_images(
     forget: Annotated[list[Name], Parameter(metavar="PATTERN")] = (),
     # describes images for a method that reads descriptions: a model as for `describe`
     captioner: Name | None = None,
-    # Milvus server, or local file that ends in .db, of a gallery; the token is read from MILVUS_TOKEN. Commands without
-    # this option open a gallery there if the same address is in MILVUS_URI, or the file is in the gallery's folder
-    milvus: Annotated[str, Parameter(metavar="URI")] | None = None,
+    # where the vectors lie: s3://BUCKET/NAME (credentials in AWS_ACCESS_KEY_ID …), a Milvus server (MILVUS_TOKEN), or a
+    # file .db. Without this option, DASD_LAB_GALLERY_URI must have this address, or the gallery's folder the file
+    at: Annotated[str, Parameter(metavar="URI")] | None = None,
     # shipped model or run folder (default: the one that embedded the gallery; photographs for a new one)
     run: RunName | None = None,
     backbone: FrozenName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
@@ -171,7 +175,7 @@ def import_images(
     columns = {name: str(kind) for name, kind in (column or {}).items()}
     method, run = _method_and_run(gallery, run, backbone)
     describer = gallery_captioner(method, captioner)  # a captioner that is refused leaves no new gallery behind
-    with closing(_opened_with(method, run, gallery, columns, milvus)) as opened:
+    with closing(_opened_with(method, run, gallery, columns, at)) as opened:
         report = import_folder(
             opened,
             pictures,
@@ -426,6 +430,29 @@ def _listen(config):  # socket
         ) from e
     return listening
 
+# %% ../../nbs/11_commands/75_galleries.ipynb #0a5e71c4
+def _common_folder(gallery) -> str:
+    "The folder of the files of a gallery, uploads left out; empty: it is not here, or the root"
+    rows = gallery.engine.walk([gallery.columns["source"]])
+    files = [Path(source) for part in rows for source in part["source"] if source]
+    parents = {str(file.parent) for file in files if not file.is_relative_to(gallery.folder.resolve())}
+    folder = os.path.commonpath(parents) if parents else ""
+    return folder if os.path.isdir(folder) and Path(folder).parent != Path(folder) else ""
+
+
+def _shown_originals(gallery) -> str:
+    "The folder of original files that the user agreed to see on this machine, asked once in a terminal; empty: none"
+    file, key = data_root() / "originals.json", str(gallery.folder.resolve())
+    answers = read_json(file, dict[str, str], optional=True)
+    in_terminal = sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()
+    if key not in answers and in_terminal and (folder := _common_folder(gallery)):
+        note(f"Show original files below {folder} as well as thumbnails? y or n, asked once")
+        answers[key] = folder if input().strip().lower().startswith("y") else ""
+        write_json(answers, file)
+    if not answers.get(key):
+        note("Thumbnails are shown; --originals FOLDER shows the original files below a folder as well.")
+    return answers.get(key, "")
+
 # %% ../../nbs/11_commands/75_galleries.ipynb #3d4de518
 def _serve(gallery, settings, config, listening, names: list[str]) -> None:
     "Serve a gallery until Ctrl-C"
@@ -475,4 +502,6 @@ def serve_gallery(
 
     config = server_config(None, host, port, proxy)
     with _listen(config) as listening, closing(served_gallery(gallery, run, backbone)) as opened:
+        if not (originals or name):
+            settings = replace(settings, originals=_shown_originals(opened))
         _serve(opened, settings, config, listening, name)

@@ -188,8 +188,7 @@ def _show_hits(hits, english: dict[str, str], as_json: bool) -> None:
     about = (
         dict(query=query.text, language=query.language, recognised=query.recognised, read=query.note) if query else {}
     )
-    doubt = vars(hits.doubt) | dict(sentences=hits.doubt.sentences)
-    show(rows, as_json, about | dict(doubt=doubt))
+    show(rows, as_json, about | dict(doubt=vars(hits.doubt) | dict(sentences=hits.doubt.sentences)))
     for said in hits.doubt.sentences:
         note(said)
 

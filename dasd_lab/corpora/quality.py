@@ -94,8 +94,7 @@ def unspaced(
 
 # %% ../../nbs/01_corpora/1_core/45_quality.ipynb #898a8f29
 def _repetition(text: str) -> re.Match | None:
-    pattern = _REPEATED_CHARACTERS if unspaced(text) else _REPEATED_WORDS
-    return pattern.search(plain(text)[:1000])
+    return (_REPEATED_CHARACTERS if unspaced(text) else _REPEATED_WORDS).search(plain(text)[:1000])
 
 
 def repeated(

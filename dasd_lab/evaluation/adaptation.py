@@ -352,8 +352,7 @@ def ranks_swapped(
 ) -> list[int]:  # Q, 1 is best
     "Ranks of target images when each caption is read with the matrices of another one of its language, see `fed_with`"
     texts = [*captions, *(c.text for c in others)]
-    spoken = [*languages, *(c.language for c in others)]
-    text = _encoded(method, texts, spoken, fed="another")[: len(captions)]
+    text = _encoded(method, texts, [*languages, *(c.language for c in others)], fed="another")[: len(captions)]
     return (1 + rank(method.score, text, visuals, positives).text_to_image).tolist()
 
 # %% ../../nbs/07_evaluation/40_adaptation.ipynb #4591817c

@@ -73,8 +73,7 @@ def usual_fields(
     chosen = []
     for language in languages:
         own = [f for f in corpus.fields.values() if f.language == language and corpus.field_captions(split, f.name)]
-        people = [f.name for f in own if f.origin == "human"]
-        chosen += people or [f.name for f in own]
+        chosen += [f.name for f in own if f.origin == "human"] or [f.name for f in own]
     return chosen
 
 # %% ../../nbs/07_evaluation/82_fields.ipynb #2727c33e

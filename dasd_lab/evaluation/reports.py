@@ -228,8 +228,7 @@ def caption_errors(
             ranks = [read_tensors(file)[f"{language}/captions"].numpy() for file in own["ranks"] if file]
             table[row] = 1 + np.mean(ranks, axis=0) if ranks else np.nan
         parts.append(table)
-    first = runs["row"].iloc[0]
-    return pd.concat(parts).sort_values(first, ascending=False, kind="stable", ignore_index=True)
+    return pd.concat(parts).sort_values(runs["row"].iloc[0], ascending=False, kind="stable", ignore_index=True)
 
 
 def _nearness(corpus, captions: Sequence[Caption], encode: Callable[[list[str]], Tensor]) -> list[float]:

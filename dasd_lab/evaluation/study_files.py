@@ -354,8 +354,7 @@ def planned(
     seeds: Sequence[int],
 ) -> list[dict]:  # a line for each trained row: trainings, missing, cpu_s of those that are missing; NaN: unknown
     "How many trainings there are, how many are missing, and how long they will take"
-    every = finished(self.study, self.part)
-    lines = [line for line in every if line["variant"] == line["trained"]]
+    lines = [line for line in finished(self.study, self.part) if line["variant"] == line["trained"]]
     usual = [line["cpu_s"] for line in lines if line["cpu_s"]]
     rows = []
     for trained in self.rows:

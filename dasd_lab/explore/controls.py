@@ -274,7 +274,8 @@ class QueryRow(w.VBox):
         "Show a text that was not typed, and what is known about it"
         if self.box.value != text:
             self.box.value, self.language.value = text, ""
-        self.box.hint = hint
+        # an example and a caption have their language without a choice
+        self.box.hint = hint if self.language.value else hint.replace(", as selected", "")
 
 # %% ../../nbs/09_explore/0_shared/30_controls.ipynb #53e4f311
 class PictureGrid(anywidget.AnyWidget):

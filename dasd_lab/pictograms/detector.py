@@ -92,8 +92,7 @@ class Detector(nn.Module):
         coarse = self.top(fine)
         whole = coarse.mean((2, 3))
         fine = self.merge(fine + F.interpolate(self.down(coarse), scale_factor=2))
-        heat = F.pixel_shuffle(self.heat(fine), 2)[:, 0]
-        return DetectorOutput(heat, self.place(whole), fine, whole)
+        return DetectorOutput(F.pixel_shuffle(self.heat(fine), 2)[:, 0], self.place(whole), fine, whole)
 
     def at(
         self,
@@ -113,8 +112,7 @@ def save_detector(
     **facts,  # further entries of the manifest
 ) -> None:
     "Write a detector as a folder with checksums, in float16"
-    state = detector.state_dict()
-    weights = {name: v.half() if v.is_floating_point() else v for name, v in state.items()}
+    weights = {name: v.half() if v.is_floating_point() else v for name, v in detector.state_dict().items()}
     with whole_folder(folder) as f:
         write_tensors(weights, f / "model.safetensors")
         seal(f, kind="detector", nouns=detector.nouns, widths=detector.widths, hidden=detector.hidden, **facts)

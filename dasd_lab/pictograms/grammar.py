@@ -329,15 +329,13 @@ def fill(self: _Sentence, template: str, kind: str = "literal", key: str = "", p
 # %% ../../nbs/02_pictograms/10_grammar.ipynb #2be64518
 @patch
 def _place(self: _Sentence) -> Segment:
-    wordings = self.book["places"][self.scene.place]
-    text = _wording(wordings[self.plan.place], self.plan.wordings[2])
+    text = _wording(self.book["places"][self.scene.place][self.plan.place], self.plan.wordings[2])
     return Segment(text, "place", self.scene.place, frozenset(), self.plan.place)
 
 
 @patch
 def _relation(self: _Sentence, part: str) -> list[Segment]:
-    wordings = self.book["relations"][self.scene.relation]
-    template = _wording(wordings[self.plan.relation], self.plan.wordings[1])
+    template = _wording(self.book["relations"][self.scene.relation][self.plan.relation], self.plan.wordings[1])
     return self.fill(template, "relation", self.scene.relation, part)
 
 # %% ../../nbs/02_pictograms/10_grammar.ipynb #601c8b06
@@ -381,8 +379,7 @@ def finish(
     capital: bool = True,  # capitalise the first letter
 ) -> str:
     "Join segments, normalise spaces, apply fixes (elision, contraction, a/an) and capitalise the first letter"
-    joined = "".join([segment.text for segment in parts])
-    text = _SPACES.sub(lambda match: match[1] or " ", joined).strip()
+    text = _SPACES.sub(lambda match: match[1] or " ", "".join([segment.text for segment in parts])).strip()
     for pattern, replacement in language.fixes:
         text = pattern.sub(replacement, text)
     return text[:1].upper() + text[1:] if capital else text

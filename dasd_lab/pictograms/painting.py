@@ -53,8 +53,7 @@ def _pictogram(
     code = "-".join(f"{ord(character):04X}" for character in emoji if character != "\ufe0f")
     expect(code in openmoji_codes(), f"the character {emoji!r}", "one that OpenMoji has a picture for", "Choose one.")
     font = _font()
-    width = math.ceil(font.getlength(emoji))
-    image = Image.new("RGBA", (width + 64, _FONT_SIZE + 128))
+    image = Image.new("RGBA", (math.ceil(font.getlength(emoji)) + 64, _FONT_SIZE + 128))
     ImageDraw.Draw(image).text((32, 32), emoji, font=font, embedded_color=True)
     return image.crop(image.getbbox())
 

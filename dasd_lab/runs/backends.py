@@ -35,7 +35,7 @@ def gallery_backend(
     run: str | Path,  # that searches a gallery on disk
 ) -> str | None:  # None: see `chosen_backend`
     "ONNX Runtime where the graphs of a run are there and nothing else is chosen"
-    if str(run).startswith("frozen:") or os.environ.get(BACKEND_VARIABLE) or not find_spec("onnxruntime"):
+    if os.environ.get(BACKEND_VARIABLE) or not find_spec("onnxruntime"):
         return None
     with suppress(LabError):  # of a run that is not there; opening it says so
         return "onnx" if graphs_folder(run).is_dir() else None
@@ -50,7 +50,7 @@ def load(
 ) -> Method:  # ready to use
     "The method of a run or of a published folder; with 'onnx' its graphs, which are written once if they are missing"
     name = chosen_backend(backend)
-    if name == "torch" or backbone is not None or str(folder).startswith("frozen:"):
+    if name == "torch" or backbone is not None:
         from dasd_lab.runs import loading  # torch
 
         return loading.load_run(folder, images, **(dict(backbone=backbone) if backbone else {}))

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PRECISIONS', 'CAPTIONS', 'IMAGES', 'GraphsManifest', 'Graphs', 'by_length', 'LightBackbone', 'LightConcepts',
-           'LightCompanion', 'LightMethod', 'graphs_folder', 'load_light']
+           'LightMethod', 'LightCompanion', 'LightVisuals', 'graphs_folder', 'load_light']
 
 # %% ../../nbs/05_runs/70_light.ipynb #b3855e27
 import os
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from hashlib import sha256 as digest_of
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from ..base.methods import Array, Method, let_read, unit
 from ..base.presets import checked, opening, read_json, settings
 from ..base.storage import Manifest, read_arrays, read_manifest, sha256
 from ..corpora.captions import Spelling
+from ..corpora.descriptions import UNDESCRIBED
 from .shipped import MULTILINGUAL, run_folder, run_parts, training_words
 
 # %% ../../nbs/05_runs/70_light.ipynb #9b9ba11b
@@ -36,11 +37,16 @@ class GraphsManifest(Manifest):
     "The manifest of exported graphs"
 
     method: str
+    fingerprint: str  # of the method, if it embeds images in its own way; empty: its backbone does
     languages: list[str]  # target languages
     languages_read: list[str]  # by the text tower alone, its source language first
     backbone: dict  # name, fingerprint, embed_dim, context_length, preprocess_cfg, quick_gelu
+    reads: str  # the graph that reads captions in the target languages: text, source or sentences
+    limits: dict[str, dict]  # graph that reads tokens → max_length and length of its rows
+    words: bool  # are tokens whole words, see `methods.smalr.vocabulary`?
     concepts: dict  # config, fingerprint and width; empty: none
-    companion: list[str]  # languages that the companion, which reads what the method does not; empty: none
+    companion: list[str]  # languages of the companion, which reads what the method does not; empty: none
+    companion_recall: NotRequired[str]  # `untaught_recall`
     sentence_encoder: str  # package of the sentence encoder of concepts and companion; empty: none
     training_corpora: list[str]
     cosines: dict  # graph → lowest cosine to torch on export
@@ -61,6 +67,7 @@ class Graphs:
         kind = self.manifest["kind"]
         expect(kind == "onnx", f"{folder} is a {kind!r}", "exported graphs", "Choose a folder of `publish --onnx`.")
         self._sessions: dict[str, Any] = {}
+        self._tokenizers: dict[str, Any] = {}
 
     def file(self, name: str) -> Path:
         "A file of the folder, compared with its checksum"
@@ -68,23 +75,47 @@ class Graphs:
         expect(same, f"{self.folder / name} is missing or was changed", "the exported file", "Export the run again.")
         return self.folder / name
 
-    def tokenizer(self, name: str) -> CaptionTokenizer:
-        "A tokenizer of the folder, with the table beside it if it has one"
-        table = table_beside(name).name
-        if table in self.manifest["files"]:
-            self.file(table)
-        return CaptionTokenizer.load(self.file(name))
+    def tokenizer(self, name: str) -> Any:  # a `CaptionTokenizer`, or a `WordVocabulary`
+        "The tokenizer of a graph"
+        path = self.folder / f"{name}_tokenizer.json"
+        for file in {path.name, table_beside(path).name} & self.manifest["files"].keys():
+            self.file(file)
+        if not self.manifest["words"]:
+            return CaptionTokenizer.load(path)
+        from dasd_lab.methods.smalr.vocabulary import WordVocabulary  # rarely needed
 
-    def run(
+        return WordVocabulary.load(path)
+
+    def tokens(
         self,
-        name: str,  # of a graph: text, source, image or sentences
+        name: str,  # of a graph: text, source or image
+        texts: Sequence[str],  # captions or descriptions, B
+        language: str | None = None,  # ISO 639; None: the tokenizer's
+    ) -> tuple[np.ndarray, np.ndarray]:  # ids [B, L], end_index [B]
+        "Tokens as a graph reads them"
+        if name not in self._tokenizers:
+            self._tokenizers[name] = self.tokenizer(name)
+        return self._tokenizers[name].arrays(texts, **self.manifest["limits"][name], language=language)
+
+    def outputs(
+        self,
+        name: str,  # of a graph: text, source, image, sentences or score
         *inputs: np.ndarray,  # in the graph's order
-    ) -> np.ndarray:  # its output
+    ) -> dict[str, np.ndarray]:  # name → output
         "What a graph computes"
         session = self._sessions.get(name)
         if session is None:
             session = self._sessions[name] = self._opened(name)
-        return session.run(None, dict(zip((given.name for given in session.get_inputs()), inputs, strict=True)))[0]
+        names, found = ([value.name for value in values] for values in (session.get_inputs(), session.get_outputs()))
+        return dict(zip(found, session.run(None, dict(zip(names, inputs, strict=True)))))
+
+    def run(
+        self,
+        name: str,  # see `outputs`
+        *inputs: np.ndarray,  # in the graph's order
+    ) -> np.ndarray:
+        "The only output of a graph, or its first"
+        return next(iter(self.outputs(name, *inputs).values()))
 
     def _opened(self, name: str) -> Any:  # an `onnxruntime.InferenceSession`
         with extra("light"):
@@ -104,15 +135,12 @@ CAPTIONS, IMAGES = 64, 8  # that are encoded together
 def by_length(
     encode: Callable[[list[str]], np.ndarray],  # some captions → [n, E]
     captions: Sequence[str],  # B
-    width: int,  # E
 ) -> np.ndarray:  # [B, E], in the order of the captions
     "Encode captions batch by batch, sorted by length"
     order = sorted(range(len(captions)), key=lambda i: len(captions[i]))
-    rows = np.zeros((len(captions), width), np.float32)
-    for start in range(0, len(order), CAPTIONS):
-        some = order[start : start + CAPTIONS]
-        rows[some] = encode([captions[i] for i in some])
-    return rows
+    batches = [order[start : start + CAPTIONS] for start in range(0, len(order), CAPTIONS)]
+    rows = np.concatenate([encode([captions[i] for i in some]) for some in batches] or [encode([""])[:0]])
+    return rows[np.argsort(order)]
 
 # %% ../../nbs/05_runs/70_light.ipynb #d6cdd4c4
 class LightBackbone:
@@ -127,21 +155,15 @@ class LightBackbone:
         self.name = facts["name"]
         self.noted_fingerprint = facts["fingerprint"]
         self.embed_dim = facts["embed_dim"]
-        self.context_length = facts["context_length"]
-        self.pad_length = facts["pad_length"]
         self.config = dict(quick_gelu=facts["quick_gelu"])
         self.preprocessing: Preprocessing = settings(Preprocessing, facts["preprocess_cfg"])
         self.languages = tuple(graphs.manifest["languages_read"])
         self.source_language = self.languages[0]
 
-    @cached_property
-    def tokenizer(self) -> CaptionTokenizer:  # of the text tower
-        return self.graphs.tokenizer("source_tokenizer.json")
-
     def encode_source(self, captions: Sequence[str], language: str | None = None) -> np.ndarray:
         "Embeddings of captions by the text tower alone, not normalised"
-        read = partial(self.tokenizer.arrays, max_length=self.context_length, length=self.pad_length)
-        return by_length(lambda some: self.graphs.run("source", *read(some)), captions, self.embed_dim)
+        tokens = partial(self.graphs.tokens, "source", language=language)
+        return by_length(lambda some: self.graphs.run("source", *tokens(some)), captions)
 
     def image_rows(self, pictures: Sequence) -> np.ndarray:  # [N, E], and the concepts beside them if there are any
         "What the graph of images computes; of a clip the mean over its frames"
@@ -169,8 +191,7 @@ class LightBackbone:
             ids, end_index = self.packed.token_ids(some, self.packed.config["max_position_embeddings"])
             return self.graphs.run("sentences", self.packed.token_vectors(ids), end_index)
 
-        width = self.graphs.manifest["concepts"].get("width", 0)
-        return by_length(encode, texts, width + self.embed_dim * bool(self.graphs.manifest["companion"]))
+        return by_length(encode, texts)
 
 # %% ../../nbs/05_runs/70_light.ipynb #9b948b50
 class LightConcepts(ConceptWords):
@@ -212,34 +233,11 @@ class LightConcepts(ConceptWords):
         "Sentences in the space of the classes"
         return self.backbone.sentence_rows(texts)[:, : self.width]
 
-
-class LightCompanion(Method):
-    "The multilingual companion of exported graphs, see `runs.loading.Companion`"
-
-    name = "teacher"
-    by_cosine = True
-
-    def __init__(
-        self,
-        backbone: LightBackbone,
-    ):
-        self.backbone = backbone
-        self.languages = tuple(backbone.graphs.manifest["companion"])
-        self.run_folder = backbone.graphs.folder / MULTILINGUAL
-        self.method = self
-
-    def encode_captions(self, captions: Sequence[str], language: str) -> np.ndarray:  # [B, E]
-        "Embeddings of captions; those in the source language are the tower's"
-        self.check_language(language)
-        if language == self.backbone.source_language:
-            return self.backbone.encode_source(captions)
-        return self.backbone.sentence_rows(captions)[:, -self.backbone.embed_dim :]
-
 # %% ../../nbs/05_runs/70_light.ipynb #50434d98
 class LightMethod(Method):
     "A method whose weights are exported graphs; it encodes captions and images, and trains nothing"
 
-    by_cosine = True  # scores that are more than a cosine are not exported
+    by_cosine = True
 
     def __init__(
         self,
@@ -249,16 +247,14 @@ class LightMethod(Method):
         self.graphs = graphs
         self.backbone: LightBackbone = LightBackbone(graphs)
         self.name = manifest["method"]
+        self.noted_fingerprint = manifest["fingerprint"]
         self.languages = tuple(manifest["languages"])
+        self.graph = manifest["reads"]
         self.training_corpora = tuple(manifest["training_corpora"])
         self.run_folder = graphs.folder
 
     def __repr__(self) -> str:
         return f"{self.name} for {', '.join(self.readable)}, graphs in {self.graphs.folder}, {self.graphs.precision}"
-
-    @cached_property
-    def tokenizer(self) -> CaptionTokenizer:  # of target captions
-        return self.graphs.tokenizer("tokenizer.json")
 
     def encode_captions(
         self,
@@ -267,18 +263,82 @@ class LightMethod(Method):
     ) -> np.ndarray:  # [B, E]
         "Embed captions in the shared space, not normalised"
         self.check_language(language)
-        if "text.onnx" not in self.graphs.manifest["files"] or language == self.backbone.source_language:
+        by_tower = language == self.backbone.source_language and "source" in self.graphs.manifest["limits"]
+        if by_tower or self.graph == "source":
             return self.backbone.encode_source(captions, language)
-        number = np.array(self.languages.index(language))
-        read = partial(self.tokenizer.arrays, max_length=self.context_length, length=self.pad_length)
-        run = partial(self.graphs.run, "text")
-        return by_length(lambda some: run(*read(some), number), captions, self.backbone.embed_dim)
+        if self.graph == "sentences":
+            return self.backbone.sentence_rows(captions)[:, -self.backbone.embed_dim :]
+        number = np.array(self.readable.index(language))
+        tokens = partial(self.graphs.tokens, "text", language=language)
+        return by_length(lambda some: self.graphs.run("text", *tokens(some), number), captions)
+
+
+class LightCompanion(LightMethod):
+    "The multilingual companion of exported graphs, see `runs.loading.Companion`"
+
+    def __init__(
+        self,
+        method: LightMethod,  # of the run, whose graphs it reads
+    ):
+        super().__init__(method.graphs)
+        self.backbone = method.backbone
+        self.name = "teacher"
+        self.graph = "sentences"
+        self.languages = tuple(self.graphs.manifest["companion"])
+        self.recall = self.graphs.manifest.get("companion_recall", "")
+        self.run_folder = self.graphs.folder / MULTILINGUAL
+        self.method = self
+
+# %% ../../nbs/05_runs/70_light.ipynb #a8373c41
+class LightVisuals(LightMethod):
+    "A method of exported graphs that embeds images in its own way"
+
+    read_columns: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        graphs: Graphs,
+    ):
+        super().__init__(graphs)
+        self.by_cosine = "score.onnx" not in graphs.manifest["files"]
+        self.read_columns = ("description_ids", "description_end") if "image" in graphs.manifest["limits"] else ()
+
+    def visual_columns(
+        self,
+        pictures: Sequence,  # images
+        descriptions: Sequence[str] | None = None,  # one per image, '' if missing; None: no descriptions
+        known: Mapping[str, Array] | None = None,  # not used: images are encoded from their pixels
+    ) -> dict[str, Array]:  # pixels, and tokens of descriptions
+        "Inputs of `encode_visuals`"
+        frames = max((len(frames_of(picture)) for picture in pictures), default=1)
+        expect(frames == 1, f"a clip for graphs of {self.name}", "images", "Open the method with torch.")
+        columns: dict[str, Array] = dict(pixels=self.backbone.preprocessing.arrays(pictures))
+        if self.read_columns:
+            texts = [text or UNDESCRIBED for text in descriptions or [""] * len(pictures)]
+            columns |= zip(self.read_columns, self.graphs.tokens("image", texts))
+        return columns
+
+    def encode_visuals(self, visuals: Any) -> dict[str, Array]:  # 'features' [N, E], and slots
+        "Embeddings of images"
+        starts = range(0, len(visuals["pixels"]), IMAGES)
+        inputs = ([np.ascontiguousarray(rows[i : i + IMAGES]) for rows in visuals.values()] for i in starts)
+        parts = [self.graphs.outputs("image", *some) for some in inputs]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}
+
+    def score(self, text_features: np.ndarray, visuals: Mapping[str, Array]) -> np.ndarray:  # [1, n]
+        "Similarity of a caption and images"
+        features, *slots = visuals.values()
+        return self.graphs.run("score", features, text_features, *slots)
 
 # %% ../../nbs/05_runs/70_light.ipynb #f4c6332d
 def graphs_folder(
-    run: str | Path,  # name of a shipped run, folder of a run or of a published model, or of graphs
+    run: str | Path,  # name of a shipped run, folder of a run, of a published model or of graphs; or frozen:NAME
 ) -> Path:  # that of its graphs, which need not exist
     "Where the graphs of a run are"
+    if str(run).startswith("frozen:"):
+        model = Path(str(run).removeprefix("frozen:")).expanduser()
+        facts = [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in sorted(model.rglob("*"))]
+        return data_root() / "onnx" / f"{model.name}-{digest_of(repr(facts).encode()).hexdigest()[:12]}"
     folder = run_folder(run)
     for place in (folder, folder / "onnx"):
         if read_json(place / "manifest.json", dict, optional=True).get("kind") == "onnx":
@@ -295,10 +355,11 @@ def load_light(
     precision: str = "float32",  # of the graphs for captions, one of `PRECISIONS`
 ) -> LightMethod:  # ready to use
     "The method of exported graphs"
-    method = LightMethod(Graphs(Path(folder), precision))
+    graphs = Graphs(Path(folder), precision)
+    method = LightVisuals(graphs) if graphs.manifest["fingerprint"] else LightMethod(graphs)
     with opening(folder, "graphs that `export_run` wrote", "Export the run again."):
         concepts = LightConcepts(method.backbone) if method.graphs.manifest["concepts"] else None
-        companion = LightCompanion(method.backbone) if method.graphs.manifest["companion"] else None
+        companion = LightCompanion(method) if method.graphs.manifest["companion"] else None
         words = training_words(Path(folder) / "doubt")
         let_read(method, Spelling(words), concepts, companion)
         if companion:

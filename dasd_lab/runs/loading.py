@@ -31,6 +31,7 @@ from dasd_lab.runs.shipped import (
     shipped_run,
     shipped_runs,
     training_words,
+    untaught_recall,
 )
 
 # %% ../../nbs/05_runs/50_loading.ipynb #07bf25a3
@@ -99,6 +100,7 @@ class Companion:
         self.folder = folder
         self.backbone = backbone
         self.languages = run_languages(folder)
+        self.recall = untaught_recall(folder)
 
     @cached_property
     def method(self) -> RetrievalMethod:

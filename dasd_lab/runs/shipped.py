@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['COMPANION', 'MULTILINGUAL', 'weights_folder', 'shipped_run', 'shipped_runs', 'run_folder', 'run_for', 'run_parts',
-           'Card', 'Towers', 'run_card', 'run_languages', 'training_words', 'run_reading']
+           'Card', 'Towers', 'run_card', 'run_languages', 'training_words', 'run_reading', 'untaught_recall']
 
 # %% ../../nbs/05_runs/20_shipped.ipynb #a24afc78
 from pathlib import Path
@@ -77,6 +77,7 @@ class Card(TypedDict, total=False):
 
     languages: list[str]
     companions: dict[str, dict]
+    untaught: dict[str, dict]  # captions → figures without them in training
     corpus: str | None
     corpora: list[str]
 
@@ -139,3 +140,12 @@ def run_reading(
     if language in run_languages(name_or_path) or not (run_folder(name_or_path) / MULTILINGUAL).is_dir():
         return name_or_path
     return companion if language in run_languages(companion) else name_or_path
+
+
+def untaught_recall(
+    companion: Path,  # its folder
+) -> str:  # lowest and highest, in %: '22 to 35'; empty: not measured
+    "Mean recall in languages whose captions were left out of the training of a companion, by its card"
+    measured = run_card(companion).get("untaught", {}).values()
+    recalls = [100 * figures["mean_recall"] for figures in measured]
+    return f"{min(recalls):.0f} to {max(recalls):.0f}" if recalls else ""

@@ -60,6 +60,7 @@ class SearchAnswer(BaseModel):
     how: str = Field("", description="given, recognised, presumed, mixed, unread or no letters")
     seems: list[str] = Field([], description="languages of a mixed text; of an unread one, its language or script")
     reader: str = Field("", description="what reads the language if the method was not taught it")
+    recall: str = Field("", description="of the reader, in %, in languages left out of its training: lowest to highest")
     direction: str = Field("ltr", description="direction in which the text is written")
     doubt: list[str] = Field(
         [], description="signs that the results may be wrong: nothing, no image, query, negation, concepts, images"
@@ -267,7 +268,8 @@ def _search(self: GalleryService, request: SearchRequest, picture) -> SearchAnsw
     query = hits.query
     if query:
         about = dict(text=query.text, language=query.language, recognised=query.recognised, direction=query.direction)
-        read = dict(how=query.how, seems=list(query.mixed) or list(filter(None, [query.unread])), reader=query.reader)
+        seems = list(query.mixed) or list(filter(None, [query.unread]))
+        read = dict(how=query.how, seems=seems, reader=query.reader, recall=query.recall)
         about_words = dict(unknown=list(hits.doubt.unknown), negations=list(hits.doubt.negations))
         doubt = dict(doubt=list(hits.doubt.signs), **about_words)
         answer = answer.model_copy(update=about | read | doubt)

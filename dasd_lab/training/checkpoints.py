@@ -173,5 +173,4 @@ def load_checkpoint(
         method.load_state_dict(method.state_dict() | tensors["weights"])
         set_random_states(tensors["random"])
     stage, step = manifest["position"]
-    progress = Progress(stage, step, manifest["log"], manifest["best"], tensors.get("best"))
-    return progress, tensors["optimizers"]
+    return Progress(stage, step, manifest["log"], manifest["best"], tensors.get("best")), tensors["optimizers"]

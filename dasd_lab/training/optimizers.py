@@ -126,8 +126,7 @@ def steps_of(
     name: str | bool = False,  # of the bar; False: none is shown
 ) -> Iterator[tuple[int, Any]]:  # step, batch
     "The steps of a training: their numbers and batches, with the learning rates set"
-    desc = str(name).replace("_", " ")
-    bar = progress_bar(batches, initial=first, total=steps, desc=desc, disable=not name)
+    bar = progress_bar(batches, initial=first, total=steps, desc=str(name).replace("_", " "), disable=not name)
     for step, batch in enumerate(bar, first):
         set_rate(optimizers, rate(step))
         yield step, batch

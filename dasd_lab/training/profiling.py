@@ -40,8 +40,7 @@ def named_parts() -> Iterator[None]:
     functions = [(cls, name, part) for part, places in PARTS.items() for cls, name in places]
     with ExitStack() as patches:
         for cls, name, part in functions:
-            recorded = record_function(f"part: {part}")(cls.__dict__[name])
-            patches.enter_context(patch.object(cls, name, recorded))
+            patches.enter_context(patch.object(cls, name, record_function(f"part: {part}")(cls.__dict__[name])))
         yield
 
 # %% ../../nbs/06_training/3_planning/50_profiling.ipynb #5ae4eb16

@@ -62,8 +62,7 @@ class CriticTurn:
     ) -> dict[str, Tensor]:  # the logits of the live features, the critic's loss and accuracy
         "One step of the critic, then its logits of the live features"
         worker = worker or Worker()
-        judged = "judged_agnostic" if "judged_agnostic" in features else "semantic_agnostic"
-        agnostic = features[judged]
+        agnostic = features["judged_agnostic" if "judged_agnostic" in features else "semantic_agnostic"]
         reference = features[self.training.reference].detach()
         self.optimizer.zero_grad(set_to_none=True)
         verdicts = self.logits(agnostic.detach(), reference, step)
@@ -108,8 +107,7 @@ def logits(
 @patch
 def changing(self: CriticTurn) -> list[Tensor]:
     "The tensors that a step of the critic changes: its weights and the averages of its optimizer"
-    averages = [v for state in self.optimizer.state.values() for v in state.values()]
-    return [*self.critic.parameters(), *averages]
+    return [*self.critic.parameters(), *[v for state in self.optimizer.state.values() for v in state.values()]]
 
 # %% ../../nbs/06_training/1_loop/70_steps.ipynb #cc38d7c1
 @patch

@@ -27,9 +27,7 @@ def common_pieces(
     words = Counter(word for caption in captions for word in caption.lower().split())
     split = [t.tokenizer.encode_batch(list(words), add_special_tokens=False) for t in (source, target)]
     common = {
-        word: (source.place(a.ids[0]), target.place(b.ids[0]), words[word])
-        for word, a, b in zip(words, *split)
-        if len(a.ids) == len(b.ids) == 1
+        word: (a.ids[0], b.ids[0], words[word]) for word, a, b in zip(words, *split) if len(a.ids) == len(b.ids) == 1
     }
     n = len(captions)
     ends = {"end": (source.end_id, target.end_id, n)}

@@ -113,8 +113,7 @@ def _word_vectors(
 # %% ../../nbs/06_training/2_recipes/20_tokenization.ipynb #8c86becd
 def _token_width(config: Mapping) -> int:
     "Width of a method's token vectors, from its settings"
-    encoder = config.get("text", {}).get("encoder", {})
-    return config.get("token_width") or encoder.get("hidden_size", 768)
+    return config.get("token_width") or config.get("text", {}).get("encoder", {}).get("hidden_size", 768)
 
 
 TOKENIZERS: dict[str, Callable[[Iterable[str], int], CaptionTokenizer]] = dict(

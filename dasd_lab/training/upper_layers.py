@@ -190,8 +190,7 @@ class _Upper(nn.Module):
 
     def image(self, maps: Tensor) -> Tensor:
         model: Any = self.backbone[0].clip
-        states = maps.contiguous(memory_format=torch.channels_last)
-        grid = model.image.upper(states, self.options.image_stages)
+        grid = model.image.upper(maps.contiguous(memory_format=torch.channels_last), self.options.image_stages)
         n_seen = max(1, round(grid.shape[1] * (1 - self.options.dropped_positions)))
         seen = torch.rand(grid.shape[:2], device=grid.device).topk(n_seen, dim=1).indices
         grid = grid.gather(1, seen[..., None].expand(-1, -1, grid.shape[2]))

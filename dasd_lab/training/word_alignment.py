@@ -35,8 +35,7 @@ def _links(
     source_ids = np.concatenate([np.repeat(s, len(t)) for s, t in zip(source, target)])
     target_ids = np.concatenate([np.tile(t, len(s)) for s, t in zip(source, target)])
     links_of_occurrence = np.concatenate([np.full(len(s), len(t)) for s, t in zip(source, target)])
-    occurrence = np.repeat(np.arange(len(links_of_occurrence)), links_of_occurrence)
-    return source_ids, target_ids, occurrence
+    return source_ids, target_ids, np.repeat(np.arange(len(links_of_occurrence)), links_of_occurrence)
 
 # %% ../../nbs/06_training/2_recipes/25_word_alignment.ipynb #fba2ff36
 def translation_table(
@@ -89,4 +88,4 @@ def aligned_vectors(
 def _ids(tokenizer: CaptionTokenizer, captions: Sequence[str]) -> list[np.ndarray]:
     "Token ids of captions without framing"
     encodings = tokenizer.tokenizer.encode_batch(list(captions), add_special_tokens=False)
-    return [np.array([tokenizer.place(i) for i in encoding.ids], dtype=np.int64) for encoding in encodings]
+    return [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]

@@ -1,16 +1,14 @@
-"""A gallery of a million images: recall, times, memory, many clients, and an import of 100,000 files
+"""A gallery of a million images: recall, times, memory, and an import of 100,000 files
 
-    python tools/bench/gallery.py [--n 1000000] [--files 100000] [--requests 10000] [--folder DIR] [--json FILE]
+    python tools/bench/gallery.py [--n 1000000] [--files 100000] [--folder DIR] [--json FILE]
 
 The vectors are the features of the built-in corpus, of its images and of its captions in six languages, rotated into
 512 dimensions, with noise of half their length on every image; so each image has some forty others near it, and
 captions lie in regions without images, as in every shared space. Recall is relative to an exact search. The folder
 needs 10 GB and is removed at the end. Results are added to a file that is there: data/results/gallery.json also has
-what was measured once, such as the engines that were compared, killed processes and reranking."""
+what was measured once: the engines that were compared, many clients, killed processes and reranking."""
 
-import json
 import re
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,7 +18,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import torch
 from measuring import arguments, keep, seconds
 from PIL import Image
@@ -192,46 +189,6 @@ def deep(best: Callable, rows: np.ndarray, queries: np.ndarray) -> list[dict]:
     return found
 
 
-def service(gallery: StoredGallery, requests: int, n_clients: int = 32) -> dict:
-    "Requests of many clients over HTTP: searches by text, with a filter and by an image, and changes"
-    import httpx
-
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
-    from served import serving
-
-    from dasd_lab.serve.limits import ServiceSettings
-    from dasd_lab.serve.service import gallery_app
-
-    captions = test_captions(200)
-    n = len(gallery)
-    settings = ServiceSettings(may_write=True, requests_per_minute=10**7)
-    with serving(gallery_app(gallery, settings)) as port, ThreadPoolExecutor(n_clients) as pool:
-        http = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=90)
-
-        def ask(i: int) -> dict:
-            caption = captions[i % len(captions)]
-            text = dict(text=caption.text, language=caption.language, k=10)
-            facts = dict(year=2000 + i % 25)
-            kind, params = (
-                ("text", text),
-                ("filter", text | dict(where=json.dumps(facts))),
-                ("like", dict(like=str(i * 7919 % n), k=10)),
-                ("change", dict(id=str(i * 104_729 % n))),
-            )[i % 4]
-            change = partial(http.patch, "/api/picture", json=dict(facts=facts))
-            send = change if kind == "change" else partial(http.get, "/api/search")
-            began = CLOCK()
-            status = send(params=params).status_code
-            return dict(kind=kind, ms=1e3 * (CLOCK() - began), status=status)
-
-        began = CLOCK()
-        rows = pd.DataFrame(pool.map(ask, range(requests)))
-        per_s = requests / (CLOCK() - began)
-    kinds = {kind: dict(n=len(ms)) | quantiles(ms) for kind, ms in rows.groupby("kind")["ms"]}
-    errors = int((rows["status"] >= 400).sum())
-    return dict(clients=n_clients, requests=requests, per_s=per_s, errors=errors, kinds=kinds, server_peak_gb=peak_gb())
-
-
 def write_jpegs(folder: Path, n: int, side: int) -> None:
     "Images of the corpus, each a little wider than the one before of the same scene"
     folder.mkdir()
@@ -261,10 +218,10 @@ def imported(folder: Path, n: int, side: int) -> dict:
 
 
 def main() -> None:
-    sizes = dict(n=1_000_000, files=100_000, photographs=300, requests=10_000)
+    sizes = dict(n=1_000_000, files=100_000, photographs=300)
     a = arguments(__doc__, folder=dict(type=Path), **{k: dict(type=int, default=v) for k, v in sizes.items()})
     if a.tiny:
-        a.n, a.files, a.photographs, a.requests = 3000, 60, 4, 80
+        a.n, a.files, a.photographs = 3000, 60, 4
     method = Widened(load_run("pictograms"))
     found = {}
     with tempfile.TemporaryDirectory(dir=a.folder) as temporary:
@@ -278,7 +235,6 @@ def main() -> None:
         gallery = StoredGallery(folder / "gallery", method)
         gallery.best(torch.from_numpy(queries[:1]), K)
         found["search"] = dict(open_and_search_s=CLOCK() - began) | search(gallery, rows, queries)
-        found["service"] = service(gallery, a.requests)
         found["import"] = imported(folder, a.files, 128) | dict(photographs=imported(folder, a.photographs, 3024))
     before = read_json(a.json, optional=True) if a.json else {}
     found = before | {name: before.get(name, {}) | row for name, row in found.items()}

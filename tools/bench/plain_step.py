@@ -2,23 +2,21 @@
 
 Read off the released code (commit of 4 January 2025) and the stored gradients of its reference run:
 - every caption is padded to 77 tokens, and every position passes through every block;
-- the source captions are encoded in every step by the whole frozen tower, without gradients; in the cross-modal stage
-  the images are too;
+- the source captions are encoded in every step by the whole frozen tower, without gradients;
 - the two branches of the disentangler are two passes, although their first block reads the same input;
 - the frozen tower is only left out of the optimizer: its gradients are computed in every step and never cleared;
 - torch's Adam with its defaults, dense, over every row of mBERT's token vectors, whether a batch has read it or not.
 
-Left out, all in favour of this step: tokenizing each batch (twice in the released code), the second encoding of the
-images in the cross-modal stage, the scaling of half precision (here float32, or autocast), and parameters that no
-forward pass reads. The model, its losses and its critic are in the paper's form, as in the lab's step, so both
-learn the same numbers. Nothing of `dasd_lab.training` runs here except the losses."""
+Left out, all in favour of this step: tokenizing each batch (twice in the released code), the scaling of half precision
+(here float32), and parameters that no forward pass reads. The model, its losses and its critic are in the paper's form,
+as in the lab's step, so both learn the same numbers. Nothing of `dasd_lab.training` runs here except the losses."""
 
 import torch
 import torch.nn.functional as F
 from torch.autograd.profiler import record_function
 
-from dasd_lab.backbone.text_towers import at_end, computing, real_tokens
-from dasd_lab.training.losses import alignment, consistency, contrastive, critic_loss
+from dasd_lab.backbone.text_towers import at_end, real_tokens
+from dasd_lab.training.losses import alignment, consistency, critic_loss
 
 CONTEXT = 77  # tokens, CLIP's
 
@@ -26,9 +24,8 @@ CONTEXT = 77  # tokens, CLIP's
 class PlainStep:
     "A DASD method (paper's form, one block before the split) trained like the authors' loop"
 
-    def __init__(self, method, rate: float, precision: str = "float32"):
+    def __init__(self, method, rate: float):
         self.method = method
-        self.precision = precision
         self.open()
         own = [p for n, p in method.named_parameters() if not n.startswith(("backbone.", "critic."))]
         self.optimizer = torch.optim.Adam(own, lr=rate)
@@ -44,10 +41,6 @@ class PlainStep:
     def source(self, batch: dict):  # r^S
         with torch.no_grad():
             return self.method.backbone.source_from_ids(batch["source_ids"], batch["source_end"])
-
-    def pictures(self, batch: dict):  # r^V
-        with torch.no_grad():
-            return self.method.backbone.clip.encode_image(batch["pixels"])
 
     def split(self, apart, end, language: str) -> tuple:  # f^sr, f^sa
         "The two branches of the disentangler, one pass each"
@@ -79,16 +72,13 @@ class PlainStep:
         return b.read_out(x, end), f_sr, f_sa
 
     def features(self, batch: dict) -> dict:  # name → features
-        "Source captions, target captions in three readings, and in the cross-modal stage images"
-        with computing(batch["ids"].device, self.precision):
-            target, related, agnostic = self.encoded(self.ids(batch), batch["end_index"], batch["language"])
-            found = dict(target_features=target, semantic_related=related, semantic_agnostic=agnostic)
-            found |= dict(image_features=self.pictures(batch)) if "pixels" in batch else {}
-            found |= dict(source_features=self.source(batch))
-        return {name: x.float() for name, x in found.items()}
+        "Source captions, and target captions in three readings"
+        target, related, agnostic = self.encoded(self.ids(batch), batch["end_index"], batch["language"])
+        found = dict(target_features=target, semantic_related=related, semantic_agnostic=agnostic)
+        return found | dict(source_features=self.source(batch))
 
     def __call__(self, batch: dict, step: int) -> torch.Tensor:  # the loss
-        "One step; a batch has language, ids, end_index, source_ids, source_end, and pixels in the cross-modal stage"
+        "One step; a batch has language, ids, end_index, source_ids, source_end"
         features = self.features(batch)
         source, agnostic = features["source_features"], features["semantic_agnostic"]
         generator = torch.Generator().manual_seed(step)
@@ -101,8 +91,7 @@ class PlainStep:
         of_critic(agnostic.detach()).backward()
         self.critic_optimizer.step()
         self.critic_optimizer.zero_grad()
-        loss = contrastive(features) if "pixels" in batch else alignment(features, "l2")
-        loss = loss + 0.1 * consistency(features) - of_critic(agnostic)
+        loss = alignment(features, "l2") + 0.1 * consistency(features) - of_critic(agnostic)
         loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()

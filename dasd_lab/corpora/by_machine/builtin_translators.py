@@ -67,8 +67,7 @@ class SceneTranslator(ReferenceTranslator):
 
     def translate(self, texts: Sequence[str], source: str, target: str) -> list[str | None]:
         "Machine translations of captions; None: no caption of the splits"
-        translator = self.gloss if target == "en" else super()
-        return translator.translate(texts, source, target)
+        return (self.gloss if target == "en" else super()).translate(texts, source, target)
 
 # %% ../../../nbs/01_corpora/5_by_machine/15_builtin_translators.ipynb #d8235198
 GLOSS_NAME = "word by word into English"

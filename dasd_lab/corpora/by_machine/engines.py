@@ -64,8 +64,7 @@ def from_stream(
     body = answer.removesuffix(end)
     if not answer.endswith(end) or "[#" in body.replace("\\[", ""):
         return None
-    without_blanks = re.sub(r"(?<!\\)\[\]", "", body)
-    return re.sub(r"\\(.)", r"\1", without_blanks).strip()
+    return re.sub(r"\\(.)", r"\1", re.sub(r"(?<!\\)\[\]", "", body)).strip()
 
 # %% ../../../nbs/01_corpora/5_by_machine/20_engines.ipynb #6592a2ca
 def run_command(

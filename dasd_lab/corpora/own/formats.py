@@ -400,8 +400,7 @@ class Cell:
     @property
     def suffix(self) -> str:
         "Suffix of the image's file, such as .jpg"
-        path = self.column[self.row]["path"].as_py()
-        return Path(path or "").suffix.lower() or ".png"
+        return Path(self.column[self.row]["path"].as_py() or "").suffix.lower() or ".png"
 
     def data(self) -> bytes:
         "Read the encoded image"

@@ -508,8 +508,7 @@ def _frames(self: PublishedCorpus, visual_id: str) -> np.ndarray:
     default = WantedFile("pictures", "the pictures", f"See {self.about.homepage}.")
     wanted = next((w for w in self.wanted if w.kind == "visuals"), default)
     folder = self.path(wanted)
-    its_images = f"its images, {self.pictures or self.root / wanted.place}"
-    what = f"{visual_id} in {folder}" if folder else its_images
+    what = f"{visual_id} in {folder}" if folder else f"its images, {self.pictures or self.root / wanted.place}"
     place = f"It belongs in {self.root / wanted.place}, or give the folder: pictures=, or {self.variable}_PICTURES."
     raise LabError(f"{self.name} without {what}", wanted.what, f"{wanted.how} {place}")
 

@@ -142,6 +142,18 @@ def features(
 
 # %% ../../../nbs/04_methods/1_dasd/30_encoder.ipynb #7b5c4461
 @patch
+def caption_features(
+    self: AdaptedEncoder,
+    ids: Tensor,  # [B, L]
+    end_index: Tensor,  # [B]
+    language: str,  # a trained language
+    **options,  # passed to `features`
+) -> Tensor:  # [B, E]
+    "Embeddings of captions given as token ids"
+    return self.features(ids, end_index, language, **options)["target_features"]
+
+
+@patch
 @torch.inference_mode()
 def encode_captions(
     self: AdaptedEncoder,
@@ -158,7 +170,7 @@ def encode_captions(
     def encode(batch):
         ids, end_index = (t.to(self.backbone.device) for t in self.tokens(batch))
         with attention(self.backbone.device), computing(self.backbone.device, self.backbone.precision):
-            return self.features(ids, end_index, language, **options)["target_features"]
+            return self.caption_features(ids, end_index, language, **options)
 
     return captions_in_batches(encode, captions, self.backbone.embed_dim, batch_size)
 

@@ -79,8 +79,7 @@ def delexicalized(
 # %% ../../../nbs/04_methods/1_dasd/35_expression.ipynb #b190f8d1
 def _sums(values: Tensor, group: Tensor) -> Tensor:  # [B, L]
     "At each place the sum over its group, of groups numbered within a row"
-    totals = torch.zeros_like(F.pad(group, (0, 1)))
-    return totals.scatter_add(1, group, values.long()).gather(1, group)
+    return torch.zeros_like(F.pad(group, (0, 1))).scatter_add(1, group, values.long()).gather(1, group)
 
 # %% ../../../nbs/04_methods/1_dasd/35_expression.ipynb #044c0494
 class Expression(nn.Module):

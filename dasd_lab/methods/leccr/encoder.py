@@ -225,14 +225,24 @@ def visual_features(
     wanted = "image regions, which this method was trained on"
     expect(name in columns or not regions, "one vector per image", wanted, step)
     visual, mask = columns[name].float() if name in columns else columns["image_features"][:, None], None
-    if name in columns and not bool(columns[mask_name].all()):
+    if mask_name in columns and not bool(columns[mask_name].all()):
         mask = columns[mask_name]
     if self.config.descriptions == "none":
         return self.visual(visual, mask, trace=trace)
-    description, description_mask = self.described(columns, len(visual))
+    description, description_mask = self.described(columns, visual.shape[0])
     return self.visual(visual, mask, description, description_mask, trace)
 
 # %% ../../../nbs/04_methods/2_leccr/40_encoder.ipynb #d7542844
+@patch
+def embedded(
+    self: LECCR,
+    columns: Mapping[str, Tensor],  # `visual_columns` of a batch
+) -> dict[str, Tensor]:  # see `encode_visuals`
+    "Embeddings and slots of a batch of images"
+    names = dict(visual_features="features", slot_features="slots", slot_mask="slot_mask")
+    return {names[k]: v for k, v in self.visual_features(columns).items() if k in names}
+
+
 @patch
 @torch.inference_mode()
 def encode_visuals(
@@ -245,13 +255,11 @@ def encode_visuals(
     n = len(next(iter(columns.values())))
     if not n:
         return {}
-    names = dict(visual_features="features", slot_features="slots", slot_mask="slot_mask")
     parts = []
     for start in range(0, n, batch_size):
         batch = {k: v[start : start + batch_size].to(self.backbone.device) for k, v in columns.items()}
         with attention(self.backbone.device):
-            features = self.visual_features(batch)
-        parts.append({names[k]: v.cpu() for k, v in features.items() if k in names})
+            parts.append({k: v.cpu() for k, v in self.embedded(batch).items()})
     return {k: joined([part[k] for part in parts]) for k in parts[0]}
 
 # %% ../../../nbs/04_methods/2_leccr/40_encoder.ipynb #ab13ea6e
@@ -291,9 +299,10 @@ def training_features(
     batch: Mapping,  # see `reads`; 'ids', 'end_index' and 'language' of target captions
 ) -> dict[str, Tensor]:  # text features, 'temperature', 'visual_index' and the features of `VisualSide`
     "Features of both languages and of the images in the shared space"
-    target = self.text.captions(batch["ids"], batch["end_index"], batch["language"], longest=batch.get("longest"))
+    ids, end_index, language = (batch[name] for name in ("ids", "end_index", "language"))
+    target = self.caption_features(ids, end_index, language, batch.get("longest"))
     return dict(
-        target_features=self.text_head(target),
+        target_features=target,
         source_features=self.text_head(self.text.source(batch)),
         temperature=self.temperature["value"].expand(len(target)),
         visual_index=batch["visual_index"],
@@ -316,6 +325,18 @@ def pad_length(self: LECCR) -> int | None:
 
 # %% ../../../nbs/04_methods/2_leccr/40_encoder.ipynb #cf9fd159
 @patch
+def caption_features(
+    self: LECCR,
+    ids: Tensor,  # [B, L]
+    end_index: Tensor,  # [B]
+    language: str,  # that the text side reads
+    longest: int | None = None,  # tokens of the longest row; None: read from `end_index`
+) -> Tensor:  # [B, E]
+    "Embeddings of captions given as token ids"
+    return self.text_head(self.text.captions(ids, end_index, language, longest=longest))
+
+
+@patch
 @torch.inference_mode()
 def encode_captions(
     self: LECCR,
@@ -332,7 +353,7 @@ def encode_captions(
             return self.text_head(self.backbone.encode_source(batch).to(device))
         ids, end_index = self.tokens(batch)
         with attention(device), computing(device, self.backbone.precision):
-            return self.text_head(self.text.captions(ids.to(device), end_index.to(device), language))
+            return self.caption_features(ids.to(device), end_index.to(device), language)
 
     return captions_in_batches(encode, captions, self.embed_dim, batch_size)
 

@@ -126,4 +126,4 @@ class SemanticSlots(nn.Module):
         trace: list | None = None,  # see `AttentionStack`
     ) -> Tensor:  # [B, S, D]
         "Slots of each description (Eq. 6-7)"
-        return self.stack(self.queries.expand(len(tokens), -1, -1), tokens, mask, trace)
+        return self.stack(self.queries.expand(tokens.shape[0], -1, -1), tokens, mask, trace)

@@ -16,7 +16,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 
 from ...backbone.text_encoders import build_encoder, longest_context
-from ...backbone.text_towers import real_tokens
+from ...backbone.text_towers import cut_to_longest, real_tokens
 from ...backbone.tokens import CaptionTokenizer
 from ...backbone.towers import Backbone, load_weights
 from ...backbone.transformers import encoder_state, folder_state
@@ -58,7 +58,7 @@ class MultilingualText(nn.Module):
         longest: int | None = None,  # tokens of the longest row; None: read from `end_index`
     ) -> tuple[Tensor, Tensor]:  # [B, l, W], mask [B, l]
         "Token features; rows are cut to the longest"
-        ids = ids[:, : longest or int(end_index.max()) + 1]
+        ids = cut_to_longest(ids, end_index, longest)
         mask = real_tokens(ids, end_index)
         return self.encoder(input_ids=ids, attention_mask=mask.long()).last_hidden_state, mask
 
@@ -83,7 +83,7 @@ class MethodText(nn.Module):
     "Target captions through the text side of a registered method"
 
     columns = ("source_features",)  # inputs for training
-    method: RetrievalMethod
+    method: Any  # that maps captions into the backbone's space
 
     def __init__(
         self,
@@ -116,8 +116,7 @@ class MethodText(nn.Module):
 
     def captions(self, ids: Tensor, end_index: Tensor, language: str, longest: int | None = None) -> Tensor:  # [B, E]
         "Features of captions in a target language"
-        method: Any = self.method  # `features` is not part of the contract; `__init__` checks it
-        return method.features(ids, end_index, language, longest=longest)["target_features"]
+        return self.method.caption_features(ids, end_index, language, longest=longest)
 
     def source(self, batch: Mapping) -> Tensor:  # [B, E]
         "Features of the source captions of a batch, from the frozen tower"

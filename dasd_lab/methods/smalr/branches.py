@@ -30,9 +30,12 @@ class SentenceBranch(nn.Module):
         keep: Tensor,  # [N, L] bool, words before padding
     ) -> Tensor:  # [N, D]
         "State after the last word, through the linear layer (F)"
-        if not len(words):
+        if words.shape[0] == 0:
             return words.new_zeros(0, words.shape[-1])
-        lengths = keep.sum(1).clamp(min=1).cpu()
+        lengths = keep.sum(1).clamp(min=1)
+        if torch.compiler.is_exporting():  # ONNX has no packed sequences
+            return self.out(self.gru(words)[0][torch.arange(words.shape[0]), lengths - 1])
+        lengths = lengths.cpu()
         packed = nn.utils.rnn.pack_padded_sequence(words, lengths, batch_first=True, enforce_sorted=False)
         _, states = self.gru(packed)
         return self.out(states[0])
@@ -120,5 +123,4 @@ class MaskedLanguage(nn.Module):
             return sentences.new_zeros(0, 2, *sentences.shape[1:])
         first = sentences[[i for i, _ in pairs]]
         second = sentences[[j for _, j in pairs]]
-        halves = layer(torch.cat([first, second], -1)).chunk(2, -1)
-        return torch.stack(halves, 1)
+        return torch.stack(layer(torch.cat([first, second], -1)).chunk(2, -1), 1)

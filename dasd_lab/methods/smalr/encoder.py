@@ -200,6 +200,19 @@ def sentence(
 
 # %% ../../../nbs/04_methods/3_smalr/80_encoder.ipynb #fac245da
 @patch
+def caption_features(
+    self: SMALR,
+    ids: Tensor,  # [B, L]
+    end_index: Tensor,  # [B], not needed: padding has an id of its own
+    language: str,  # one of `all_languages`
+) -> Tensor:  # [B, D]
+    "Embeddings of captions given as word ids"
+    before = self.all_languages.index(language) * self.config.embed_dim if self.config.branches == "all" else 0
+    final = self.sentence(ids, language)[2]
+    return F.pad(final, (before, self.embed_dim - before - final.shape[1]))
+
+
+@patch
 @torch.inference_mode()
 def encode_captions(
     self: SMALR,
@@ -209,12 +222,10 @@ def encode_captions(
 ) -> Tensor:  # [B, D]
     "Embeddings of captions in the shared space, not normalised (F); with images of each language, in its own part"
     self.check_language(language)
-    before = self.all_languages.index(language) * self.config.embed_dim if self.config.branches == "all" else 0
 
     def encode(batch):
         ids = pad_rows(self.token_rows(batch, language)).to(self.backbone.device)
-        final = self.sentence(ids, language)[2]
-        return F.pad(final, (before, self.embed_dim - before - final.shape[1]))
+        return self.caption_features(ids, (ids > 0).sum(1) - 1, language)
 
     return captions_in_batches(encode, captions, self.embed_dim, batch_size)
 
@@ -231,6 +242,16 @@ def images(
 
 # %% ../../../nbs/04_methods/3_smalr/80_encoder.ipynb #039992ac
 @patch
+def embedded(
+    self: SMALR,
+    columns: Mapping[str, Tensor],  # `visual_columns` of a batch
+) -> dict[str, Tensor]:  # 'features' [N, D]
+    "Embeddings of a batch of images"
+    images = self.images(columns["image_features"].float())
+    return dict(features=images if images.ndim == 2 else F.normalize(images, dim=-1).flatten(1))
+
+
+@patch
 @torch.inference_mode()
 def encode_visuals(
     self: SMALR,
@@ -241,8 +262,7 @@ def encode_visuals(
     rows = visuals["image_features"] if isinstance(visuals, Mapping) else visuals
 
     def encode(batch):
-        images = self.images(torch.as_tensor(batch).to(self.backbone.device).float())
-        return images if images.ndim == 2 else F.normalize(images, dim=-1).flatten(1)
+        return self.embedded(dict(image_features=torch.as_tensor(batch).to(self.backbone.device)))["features"]
 
     return dict(features=in_batches(encode, rows, self.embed_dim, batch_size))
 

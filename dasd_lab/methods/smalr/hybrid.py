@@ -132,8 +132,7 @@ def shift(self: HybridWords) -> Tensor:  # [G]
     if self.own is None:
         return self.started.new_zeros(len(self.languages))
     counts = torch.bincount(self.language[self.place >= 0], minlength=len(self.languages)).tolist()
-    shifts = (self.own.weight - self.started).split(counts)
-    return torch.stack([0.5 * shift.square().sum() for shift in shifts])
+    return torch.stack([0.5 * shift.square().sum() for shift in (self.own.weight - self.started).split(counts)])
 
 # %% ../../../nbs/04_methods/3_smalr/60_hybrid.ipynb #28cf8d46
 @patch
@@ -155,8 +154,7 @@ def forward(self: HybridWords, ids: Tensor) -> Tensor:  # […, L] → […, L, 
     distinct, inverse = torch.unique(ids, return_inverse=True)
     words = distinct[distinct > 1]
     vectors = self.of_words(words)
-    special = vectors.new_zeros(len(distinct) - len(words), self.width)
-    return torch.cat([special, vectors])[inverse]
+    return torch.cat([vectors.new_zeros(len(distinct) - len(words), self.width), vectors])[inverse]
 
 # %% ../../../nbs/04_methods/3_smalr/60_hybrid.ipynb #f2385c2e
 @patch

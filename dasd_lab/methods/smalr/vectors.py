@@ -93,8 +93,7 @@ def cooccurrences(
         left.append(words[:-distance][together])
         right.append(words[distance:][together])
     first = np.concatenate(left + right)
-    second = np.concatenate(right + left)
-    return coo_array((np.ones(len(first)), (first, second)), shape=(n, n))
+    return coo_array((np.ones(len(first)), (first, np.concatenate(right + left))), shape=(n, n))
 
 # %% ../../../nbs/04_methods/3_smalr/40_vectors.ipynb #5d16cd08
 def ppmi_vectors(

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['TOKENIZERS', 'PREFERRED', 'PAD', 'UNKNOWN', 'unicode_words', 'character_bigrams', 'preferred_tokenizer',
-           'word_tokenizer', 'caption_words', 'pad_rows', 'WordVocabulary', 'count_words', 'with_vectors',
-           'language_index', 'specific_words', 'covered']
+           'word_tokenizer', 'caption_words', 'padded_rows', 'pad_rows', 'WordVocabulary', 'count_words',
+           'with_vectors', 'language_index', 'specific_words', 'covered']
 
 # %% ../../../nbs/04_methods/3_smalr/20_vocabulary.ipynb #30fd8961
 import re
@@ -15,17 +15,18 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from fastcore.basics import patch
-from torch import Tensor
 
-from ...base.contracts import LabError, expect
-from ...base.foundation import install_command
+from ...base.foundation import LabError, expect, install_command
 from ...base.presets import opening, read_json
 from ...base.storage import write_json
 from ...corpora.captions import COMBINING_MARKS
+
+if TYPE_CHECKING:  # torch takes seconds to import, and queries may be encoded without it
+    from torch import Tensor
 
 # %% ../../../nbs/04_methods/3_smalr/20_vocabulary.ipynb #5c477d3e
 _LETTERS = rf"\w[\w{COMBINING_MARKS}]*"
@@ -118,15 +119,25 @@ PAD = 0
 UNKNOWN = 1
 
 
-def pad_rows(
+def padded_rows(
     rows: Sequence[Sequence[int]],  # B rows
     length: int = 0,  # minimum length
-) -> Tensor:  # [B, L]
-    "Rows of ids as one tensor, padded with 0"
+) -> np.ndarray:  # [B, L]
+    "Rows of ids as one array, padded with 0"
     ids = np.zeros((len(rows), max([length, *map(len, rows)])), np.int64)
     for i, row in enumerate(rows):
         ids[i, : len(row)] = row
-    return torch.from_numpy(ids)
+    return ids
+
+
+def pad_rows(
+    rows: Sequence[Sequence[int]],  # B rows
+    length: int = 0,  # minimum length
+) -> "Tensor":  # [B, L]
+    "Rows of ids as one tensor, padded with 0"
+    import torch
+
+    return torch.from_numpy(padded_rows(rows, length))
 
 # %% ../../../nbs/04_methods/3_smalr/20_vocabulary.ipynb #bebfd79b
 class WordVocabulary:
@@ -195,8 +206,7 @@ def words_of(self: WordVocabulary, caption: str, language: str) -> list[str]:
 def known(self: WordVocabulary, words: Sequence[str], language: str, max_words: int | None = None) -> list[int]:
     "Ids of the known words; the unknown word if there are none"
     numbers = self.numbers[language]
-    ids = [numbers[word] for word in words if word in numbers]
-    return ids[:max_words] or [UNKNOWN]
+    return [numbers[word] for word in words if word in numbers][:max_words] or [UNKNOWN]
 
 # %% ../../../nbs/04_methods/3_smalr/20_vocabulary.ipynb #c699f59b
 @patch
@@ -211,9 +221,22 @@ def encode(
 
 # %% ../../../nbs/04_methods/3_smalr/20_vocabulary.ipynb #b91aaac9
 @patch
+def arrays(
+    self: WordVocabulary,
+    captions: Sequence[str],  # B captions in one language
+    max_length: int,  # maximum length of a row
+    length: int,  # minimum length
+    language: str,  # ISO 639
+) -> tuple[np.ndarray, np.ndarray]:  # ids [B, L], padded with 0, end_index [B]
+    "Captions as ids and the place of the last word of each, for numpy"
+    ids = padded_rows(self.encode(captions, language, max_length), length)
+    return ids, (ids > 0).sum(1) - 1
+
+
+@patch
 def __call__(
     self: WordVocabulary, captions: Sequence[str], language: str, max_words: int | None = None
-) -> Tensor:  # ids [B, L]
+) -> "Tensor":  # ids [B, L]
     "Captions as ids, padded with 0"
     return pad_rows(self.encode(captions, language, max_words))
 
@@ -292,8 +315,10 @@ def with_vectors(
 # %% ../../../nbs/04_methods/3_smalr/20_vocabulary.ipynb #63538158
 def language_index(
     vocabulary: WordVocabulary,  # any vocabulary
-) -> Tensor:  # [n] index of each id's language; -1 for the two special ids
+) -> "Tensor":  # [n] index of each id's language; -1 for the two special ids
     "The language of every id"
+    import torch
+
     sizes = torch.tensor([2, *map(len, vocabulary.words.values())])
     return torch.arange(-1, len(vocabulary.languages)).repeat_interleave(sizes, output_size=len(vocabulary))
 
@@ -301,8 +326,10 @@ def language_index(
 def specific_words(
     vocabulary: WordVocabulary,  # any vocabulary
     k: int,  # K, words with vectors of their own in each language
-) -> Tensor:  # [n] bool
+) -> "Tensor":  # [n] bool
     "The K most frequent words of each language"
+    import torch
+
     rank = [k, k]
     for language in vocabulary.languages:
         rank += range(len(vocabulary.words[language]))

@@ -87,23 +87,25 @@ CHECKED = (
 class LanceEngine:
     "A Lance table in a folder"
 
-    opening = dict(engine="LanceEngine")
-
     def __init__(
         self,
-        folder: str | Path,  # of the table; see `create`
+        folder: str | Path,  # of the table, and of the lock that one machine's writers share; see `create`
         exact_below: int = 50_000,  # up to this number of rows every vector is compared
         patience_s: float = 600.0,  # seconds that a write waits for another one, such as one that makes an index
         create: bool = True,  # the table, if there is none
+        uri: str = "",  # of an object store that has the table in place of the folder, such as s3://bucket/name
     ):
         self.folder = Path(folder)
+        self.uri = uri
+        self.opening = dict(engine="LanceEngine") | (dict(uri=uri) if uri else {})
         self.exact_below = exact_below
         self.patience_s = patience_s
-        self._place = self.folder / "pictures.lance"
+        self._place = f"{uri or self.folder}/pictures.lance"
         self._noted = self.folder / "checksums.json"
         self._writes = 0  # since the last compaction
-        is_there = any((self._place / "_versions").glob("*.manifest"))
-        given, expected = f"no table in {self.folder}", "the index of a gallery that was made before"
+        with self._errors():
+            is_there = self._is_there()
+        given, expected = f"no table in {uri or self.folder}", "the index of a gallery that was made before"
         expect(is_there or create, given, expected, "Restore the folder from a copy, or import the images anew.")
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._errors():
@@ -112,14 +114,21 @@ class LanceEngine:
             self._session = lance.dataset(self._place).session()  # caches, shared by all versions
         self.check(CHECKED)
 
+    def _is_there(self) -> bool:  # also a damaged one, of which the first call tells
+        try:
+            lance.dataset(self._place)
+        except ValueError as e:
+            return "was not found" not in str(e)
+        return True
+
     def _create(self) -> None:
         schema = pa.schema([pa.field("id", pa.string(), nullable=False)])
         with FileLock(self.folder / ".writing"):  # the first of two processes creates it
-            if not self._place.exists():
+            if not self._is_there():
                 lance.write_dataset(schema.empty_table(), self._place)
 
     def __repr__(self) -> str:
-        return f"Lance in {self.folder}"
+        return f"Lance in {self.uri or self.folder}"
 
     def close(self) -> None:
         "Nothing is open between two calls"
@@ -133,7 +142,7 @@ class LanceEngine:
     def _errors(self):  # a context
         "Errors of Lance and of the disk as a `LabError`"
         return opening(
-            self.folder,
+            self.uri or self.folder,
             "the index of a gallery, free space and permission, and no other process that writes for long",
             "What was stored before is unchanged. Free some space, check the permissions, or restore the folder.",
         )
@@ -150,9 +159,10 @@ class LanceEngine:
             write_json({name: noted.get(name) or sha256(path) for name, path in self._files().items()}, self._noted)
 
     def _files(self) -> dict[str, Path]:
-        "The files that Lance never changes, by their path in the table: of rows, indexes, deletions and versions"
-        paths = (path for path in sorted(self._place.rglob("*.*")) if path.suffix != ".json")
-        return {path.relative_to(self._place).as_posix(): path for path in paths}
+        "The files that Lance never changes, by their path in the folder; none of an object store, which checks its own"
+        place = Path(self._place)
+        paths = (path for path in sorted(place.rglob("*.*")) if path.suffix != ".json")
+        return {path.relative_to(place).as_posix(): path for path in paths}
 
     def _checksums(self) -> dict[str, str]:  # file → SHA-256; none of a table that was written before they were noted
         return read_json(self._noted, dict, "checksums of a gallery", "Remove the file.", optional=True)
@@ -312,11 +322,11 @@ def count(self: LanceEngine, where: Sequence[Condition] = (), known: Column | No
 # %% ../../../nbs/08_search/2_on_disk/50_lance.ipynb #88fe31e6
 @patch
 def _compact(self: LanceEngine) -> None:
-    "Compact small files and remove old versions; the lock is held, so a file of no version is of a killed process"
+    "Compact small files, remove old versions; a file of no version in a locked folder is of a killed process"
     self._writes = 0
     table = self.table
     table.optimize.compact_files(target_rows_per_fragment=FRAGMENT)
-    table.cleanup_old_versions(timedelta(minutes=5), delete_unverified=True)
+    table.cleanup_old_versions(timedelta(minutes=5), delete_unverified=not self.uri)
 
 # %% ../../../nbs/08_search/2_on_disk/50_lance.ipynb #03649361
 @patch

@@ -99,7 +99,7 @@ def gallery_run(
     return next((embedding["run"] for embedding in embeddings if embedding["run"]), "")
 
 # %% ../../../nbs/08_search/2_on_disk/05_places.ipynb #4c2c8313
-SERVER_VARIABLE = "MILVUS_URI"  # environment variable: where galleries may be opened that record this address
+SERVER_VARIABLE = "DASD_LAB_GALLERY_URI"  # environment variable: where galleries may be opened that record this address
 
 
 def check_address(

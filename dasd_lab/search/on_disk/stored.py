@@ -75,7 +75,8 @@ def create_record(
     opening: Mapping[str, str],  # see `Engine`
 ) -> None:
     "Write the record of a new gallery, unless another process has just done so"
-    check_folder(folder, Path(opening.get("uri", "gallery.json")).name)
+    uri = opening.get("uri", "gallery.json")
+    check_folder(folder, "index" if uri.startswith("s3://") else Path(uri).name)
     with FileLock(writable_folder(folder) / "gallery.json.lock"):
         if not is_gallery(folder):
             content = dict(kind="stored gallery", version=1, columns={}, ways={}) | opening
@@ -98,15 +99,15 @@ TOKEN_VARIABLE = "MILVUS_TOKEN"  # environment variable with the token of a Milv
 
 def new_engine(
     folder: Path,  # of the gallery
-    uri: str = "",  # of a Milvus server, or a local file that ends in .db; empty: Lance, in the folder
+    uri: str = "",  # s3://…, of a Milvus server, or a local file that ends in .db; empty: Lance, in the folder
     name: str = "",  # of the gallery on Milvus
     create: bool = True,  # what is not there yet
 ) -> Engine:
     "The engine of a gallery; the token of a Milvus server comes from the environment"
-    if not uri:
+    if not uri or uri.startswith("s3://"):
         from dasd_lab.search.on_disk.lance import LanceEngine
 
-        return LanceEngine(folder / "index", create=create)
+        return LanceEngine(folder / "index", create=create, uri=uri)
     from dasd_lab.search.on_disk.milvus import MilvusEngine
 
     return MilvusEngine(uri, name, os.environ.get(TOKEN_VARIABLE, ""), create=create)
@@ -461,10 +462,10 @@ def search(
 def _score(self: StoredGallery, captions: Array, image: np.ndarray | None, share: float) -> Score:
     "The method's own score of images for a caption, mixed with the cosine to an image if there is one"
 
-    from torch import from_numpy  # computes all scores that are more than a cosine
-
     def score(visuals):
-        columns = {name: from_numpy(values).to(captions.device) for name, values in visuals.items()}
+        columns = visuals
+        if not isinstance(captions, np.ndarray):
+            columns = {name: captions.new_tensor(values) for name, values in visuals.items()}
         scores = as_array(self.method.score(captions, columns)[0])
         return scores if image is None else (1 - share) * scores + share * (unit(visuals["features"]) @ unit(image)[0])
 
