@@ -7,7 +7,7 @@ __all__ = ['unpacked', 'PackedEncoder', 'unigram_tokenizer']
 
 # %% ../../nbs/03_backbone/1_towers/73_packed_encoder.ipynb #f67bf193
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 
@@ -53,15 +53,17 @@ class PackedEncoder:
             layer_norm_eps=epsilon,
         )
         n, start, end, pad, unknown, size = self._numbers("5iQ")
-        bounds = self._array(np.uint32, n + 1).tolist()
+        bounds = self._array(np.uint32, n + 1)
+        self._bounds = bounds.tolist()
+        self.longest = int(np.diff(bounds).max())  # bytes of a piece
         self.scores = self._array(np.float32, n)
-        text = self._array(np.uint8, size).tobytes()
-        names = [text[a:b].decode() for a, b in zip(bounds, bounds[1:])]
-        self.ids = {name: i for i, name in enumerate(names)}  # of the pieces
-        self.special = dict(start=names[start], end=names[end], pad=names[pad])
+        self._text = self._array(np.uint8, size).tobytes()
+        hashes = np.fromiter((hash(self._text[a:b]) for a, b in zip(self._bounds, self._bounds[1:])), np.int64, n)
+        self._order = hashes.argsort()  # a dictionary of all pieces would take 45 MB
+        self._hashes = hashes[self._order]
+        self.special = dict(start=self.piece(start), end=self.piece(end), pad=self.piece(pad))
         # what a tokenizer has besides the pieces of a text: the piece with the least score defines that of unknown text
-        self.always = names[unknown], *self.special.values(), names[self.scores.argmin()]
-        self.longest = max(map(len, names))  # characters of a piece
+        self.always = unknown, start, end, pad, int(self.scores.argmin())
         _, size = self._numbers("iI")
         self._at += size  # a table of characters, which NFKC gives as well
         self._places = dict(self._place() for _ in range(*self._numbers("i")))
@@ -116,15 +118,31 @@ def token_vectors(
     vectors = unpacked(packed[distinct].reshape(-1, _BLOCK_BYTES)).reshape(len(distinct), -1)
     return vectors[row.reshape(ids.shape)]
 
+# %% ../../nbs/03_backbone/1_towers/73_packed_encoder.ipynb #08af9031
+@patch
+def piece(self: PackedEncoder, i: int) -> str:
+    "The text of a piece"
+    return self._text[self._bounds[i] : self._bounds[i + 1]].decode()
+
+
+@patch
+def find(
+    self: PackedEncoder,
+    texts: Sequence[str],  # any
+) -> list[int]:  # ids of those that are pieces
+    "Find pieces"
+    places = np.searchsorted(self._hashes, [hash(text.encode()) for text in texts]).clip(max=len(self._order) - 1)
+    return [i for i, text in zip(self._order[places].tolist(), texts) if self.piece(i) == text]
+
 # %% ../../nbs/03_backbone/1_towers/73_packed_encoder.ipynb #ece8b5c0
 def unigram_tokenizer(
     packed: PackedEncoder,  # the file
-    names: Iterable[str] | None = None,  # of some pieces, among them `PackedEncoder.always`; None: all
+    ids: Sequence[int] | None = None,  # of some pieces, among them `PackedEncoder.always`; None: all
 ) -> CaptionTokenizer:
     "The SentencePiece tokenizer of XLM-R"
-    names = list(packed.ids if names is None else names)
-    pieces = [(name, float(packed.scores[packed.ids[name]])) for name in names]
-    tokenizer = Tokenizer(models.Unigram(pieces, unk_id=names.index(packed.always[0])))
+    ids = range(len(packed.scores)) if ids is None else ids
+    pieces = [(packed.piece(i), float(packed.scores[i])) for i in ids]
+    tokenizer = Tokenizer(models.Unigram(pieces, unk_id=ids.index(packed.always[0])))
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(r"\s+"), " ")])
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
     return CaptionTokenizer(tokenizer, **packed.special)
@@ -142,6 +160,6 @@ def token_ids(
     words = {word for text in texts for word, _ in rules.pre_tokenizer.pre_tokenize_str(text)}
     starts = [(word, start) for word in words for start in range(len(word))]
     parts = {word[start : start + n] for word, start in starts for n in range(1, self.longest + 1)}
-    names = list(dict.fromkeys((*self.always, *(part for part in parts if part in self.ids))))
-    ids, end_index = unigram_tokenizer(self, names).arrays(captions, max_length)
-    return np.array([self.ids[name] for name in names])[ids], end_index
+    pieces = list(dict.fromkeys((*self.always, *self.find(list(parts)))))
+    ids, end_index = unigram_tokenizer(self, pieces).arrays(captions, max_length)
+    return np.array(pieces)[ids], end_index

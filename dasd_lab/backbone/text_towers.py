@@ -52,7 +52,8 @@ def build_clip(
     config: dict,  # open_clip's `model_cfg`: embed_dim, vision_cfg, text_cfg, …
 ) -> nn.Module:  # an `open_clip.CLIP`, random weights
     "An open_clip model from a configuration, by open_clip's own factory"
-    import open_clip  # imported here because it takes seconds, and most importers build no model
+    with torch.device("cpu"):  # torch 2.6 computes with tensors while this is imported, which the meta device cannot
+        import open_clip  # imported here because it takes seconds, and most importers build no model
 
     if config["vision_cfg"].get("timm_model_name") == SMALL_IMAGES:
         register_small_images()
@@ -60,8 +61,8 @@ def build_clip(
     try:
         with tempfile.TemporaryDirectory() as d:
             (Path(d) / "open_clip_config.json").write_text(json.dumps(dict(model_cfg=config, preprocess_cfg={})))
-            # the device is meta where shapes alone are wanted
-            options: dict[str, Any] = dict(device=torch.get_default_device(), load_weights=False, pretrained_text=False)
+            # the device is meta where shapes alone are wanted, which `get_default_device` of torch 2.6 does not say
+            options: dict[str, Any] = dict(device=torch.empty(0).device, load_weights=False, pretrained_text=False)
             return open_clip.create_model(f"local-dir:{d}", **options)
     finally:
         logging.disable(logging.NOTSET)
@@ -81,7 +82,8 @@ def native_bf16(
     "Whether a device has instructions for products of bfloat16 matrices"
     if kind == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    capabilities = torch.cpu.get_capabilities() if kind == "cpu" else {}
+    # older versions of torch do not know what a CPU can: float32
+    capabilities = getattr(torch.cpu, "get_capabilities", dict)() if kind == "cpu" else {}
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 # %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #aa5fde17

@@ -222,7 +222,7 @@ def frozen(self: ImageEncoder) -> nn.Module:
     "The encoder; where no gradient is computed, a copy without batch norms, made again when the weights change"
     if self.training or torch.is_grad_enabled() or not self.has_stages:
         return self.encoder
-    if self._folded is not None and torch.compiler.is_exporting():
+    if self._folded is not None and torch.compiler.is_compiling():
         return self._folded[1]  # an export knows no values to compare
     state = torch.stack([tensor.float().sum() for tensor in self.encoder.state_dict().values()]).tolist()
     if self._folded is None or self._folded[0] != state:

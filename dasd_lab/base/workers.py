@@ -16,6 +16,7 @@ from typing import Any
 from fastcore.basics import patch
 
 from .foundation import extra
+from .presets import opening
 
 # %% ../../nbs/00_base/30_workers.ipynb #e3d11771
 @dataclass(frozen=True)
@@ -63,8 +64,10 @@ def each(
         return
     with extra("ray"):
         import ray
+    expected = "a cluster of Ray that answers", "Check the address and the load of its machines, or leave out --on."
     if not ray.is_initialized():
-        ray.init("local" if self.on == "auto" else self.on, log_to_driver=False)
+        with opening(f"Ray, {self.on}", *expected):
+            ray.init("local" if self.on == "auto" else self.on, log_to_driver=False)
     # in a tuple, because Ray would send what a bare reference stands for with each task
     common = _place(), (ray.put(work),)
     remote = ray.remote(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=self.retries)(_in_worker)

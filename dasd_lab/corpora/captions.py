@@ -13,7 +13,7 @@ import io
 import json
 import re
 import unicodedata
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache, lru_cache, reduce
@@ -337,12 +337,14 @@ _LETTERS = str.maketrans(dict(zip("łđøıħأإآٱىةґѓ", "ldoihااااي
 _UMLAUTS = str.maketrans(dict(ä="ae", ö="oe", ü="ue", å="aa", ø="oe"))
 
 
+_MARKS = regex.compile(r"\p{Mn}+")
+
+
 def folded(
-    word: str,  # in lower case
+    text: str,  # in lower case
 ) -> str:
-    "A word without marks, and with the basic forms of its letters"
-    bare = unicodedata.normalize("NFD", word.translate(_LETTERS))
-    return "".join(character for character in bare if unicodedata.category(character) != "Mn")
+    "Words without marks, and with the basic forms of their letters"
+    return _MARKS.sub("", unicodedata.normalize("NFD", text.translate(_LETTERS)))
 
 
 _WORD = re.compile(rf"[^\W\d_](?:[^\W\d_]|[{COMBINING_MARKS}])*")
@@ -356,16 +358,17 @@ class Spelling:
         words: Mapping[str, Iterable[str]],  # language → words of training captions, as within a sentence: "Hund"
     ):
         self.words = words
-        self._kept: dict[str, tuple[dict[str, str], dict[str, set[str]]]] = {}  # see `_known`
+        self._kept: dict[str, tuple[dict[str, str], dict[str, str]]] = {}  # see `_known`
 
-    def _known(self, language: str) -> tuple[dict[str, str], dict[str, set[str]]]:
-        "Words of a language by their lower case; those in lower case by their form without marks"
+    def _known(self, language: str) -> tuple[dict[str, str], dict[str, str]]:
+        "Words of a language by their lower case; the first one in lower case by its form without marks"
         if language not in self._kept:
             usual = {word.lower(): word for word in self.words.get(language, ())}
-            forms = defaultdict(set)
-            for word in usual:
-                for form in (folded(word), folded(word.translate(_UMLAUTS))):
-                    forms[form].add(word)
+            forms: dict[str, str] = {}
+            words = "\n".join(usual)  # all at once: word by word takes three times as long
+            for text in (words, words.translate(_UMLAUTS)):
+                for word, form in zip(usual, folded(text).split("\n")):
+                    forms[form] = min(word, forms.get(form, word))
             self._kept[language] = usual, forms
         return self._kept[language]
 
@@ -382,7 +385,7 @@ class Spelling:
 
         def known(match: re.Match) -> str:
             word = match[0].lower()
-            meant = word if word in usual else min(forms.get(folded(word), ()), default="")
+            meant = word if word in usual else forms.get(folded(word), "")
             if is_lower and meant:
                 return usual[meant]
             return match[0] if meant in ("", word) else meant
