@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['SamePicture', 'Form', 'targets', 'temperature_of', 'cosines', 'matching', 'slot_matching', 'min_max', 'softened',
-           'softened_matching', 'slot_diversity', 'slot_vision_matching']
+           'softened_matching', 'slot_diversity', 'slot_balance', 'slot_vision_matching']
 
 # %% ../../nbs/06_training/1_loop/12_matching.ipynb #01ac3995
+import math
 from collections.abc import Mapping
 from typing import Literal
 
@@ -153,6 +154,18 @@ def slot_diversity(
     if form == "official":
         return (products.sum((1, 2)) - products.diagonal(dim1=1, dim2=2).sum(1)).mean() / n**2
     return -products.log_softmax(-1).diagonal(dim1=1, dim2=2).mean()
+
+# %% ../../nbs/06_training/1_loop/12_matching.ipynb #5b1f0c22
+@loss(reads=("{text}", "slot_features"), from_images=("slot_features",))
+def slot_balance(
+    features: Mapping[str, Tensor],  # text features [B, E], 'slot_features' [B, S, E]
+    text: str = "target_features",  # name of the text features
+    temperature: float = 0.05,  # of the softmax over slots
+) -> Tensor:  # scalar, 0 to log S
+    "Distance of the mean use of slots from equal use"
+    t, slots = (F.normalize(x, dim=-1) for x in named(features, text, "slot_features"))
+    shares = ((t[:, None] * slots).sum(-1) / temperature).softmax(-1).mean(0)
+    return math.log(len(shares)) + (shares * shares.log()).sum()
 
 # %% ../../nbs/06_training/1_loop/12_matching.ipynb #e190e4de
 @loss(reads=("slot_map", "token_map", "visual_index"), from_images=("slot_map", "token_map"))
