@@ -65,6 +65,16 @@ def pytest_generate_tests(metafunc):
     metafunc.parametrize("case_path", cases, scope="module")
 
 
+@pytest.fixture(scope="module")
+def backbone():
+    "Two small towers, trained on images of squares"
+    from squares import SOURCE, Squares
+
+    from dasd_lab.training.source_model import train_source
+
+    return train_source(SOURCE, Squares(), progress=False)
+
+
 @pytest.fixture(autouse=True)
 def compared_here(request):
     "What `parity.close` notes belongs to this test"

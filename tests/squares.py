@@ -1,5 +1,7 @@
 "A corpus of plain squares and settings small enough to train in a second"
 
+from dataclasses import replace
+
 import numpy as np
 
 from dasd_lab.base.contracts import Caption
@@ -33,6 +35,15 @@ class Squares(Corpus):
             [f"v{i}" for i in range(48)],
             np.stack([np.full((16, 16, 3), c, np.uint8) for *_, c in COLOURS.values()] * 12),
         )
+
+
+class Tested(Squares):
+    "The same squares with a test split"
+
+    splits = "train", "test"
+
+    def _captions(self, split, language):
+        return [replace(c, origin="human") if split == "test" else c for c in super()._captions(split, language)]
 
 
 SOURCE = dict(

@@ -11,7 +11,7 @@ import pytest
 import safetensors.torch
 import torch
 from PIL import Image
-from squares import SOURCE, TINY, Squares
+from squares import TINY, Squares
 from test_gallery import Colours, plain
 
 from dasd_lab.backbone.towers import load_backbone, save_backbone
@@ -27,7 +27,6 @@ from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.training import recipes
 from dasd_lab.training.checkpoints import Progress, load_checkpoint, save_checkpoint
 from dasd_lab.training.recipes import train
-from dasd_lab.training.source_model import train_source
 
 
 @pytest.fixture
@@ -103,10 +102,9 @@ def contents(folder):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def made(tmp_path_factory, backbone):
     "A finished run with a checkpoint"
     root = tmp_path_factory.mktemp("made")
-    backbone = train_source(SOURCE, Squares(), progress=False)
     run = train(TINY, Squares(), out=root / "run", backbone=backbone, progress=False)
     save_checkpoint(root / "run", run.method, (), Progress(0, 10), {})
     return root

@@ -15,7 +15,7 @@ import pytest
 import torch
 from colours import Named
 from served import draw, make
-from squares import SOURCE, TINY, Squares
+from squares import TINY, Squares
 from test_bad_input import Bomb
 from test_gallery import plain
 
@@ -38,7 +38,6 @@ from dasd_lab.search.on_disk.stored import StoredGallery
 from dasd_lab.training import runs
 from dasd_lab.training.recipes import train
 from dasd_lab.training.runs import Keeping
-from dasd_lab.training.source_model import train_source
 
 # of each kind; ten times as many with SOAK
 FILES = dict(run=60, stored=30, resume=15, corpus=20, scenes=20, detector=10, doubt=20)
@@ -52,10 +51,9 @@ class Stop(Exception):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def made(tmp_path_factory, backbone):
     "One good example of each kind"
     root = tmp_path_factory.mktemp("made")
-    backbone = train_source(vary(SOURCE, {"phases.0.steps": 2, "phases.1.steps": 2}), Squares(), progress=False)
     train(QUICK, Squares(), out=root / "run", backbone=backbone, progress=False)
     make(root / "stored", draw(root / "drawn", 1)).close()
     interrupted(root / "resume", backbone)
@@ -116,8 +114,7 @@ def open_corpus(folder, made):
 def open_scenes(folder, made):
     corpus = Pictograms(folder).with_phrases(1)
     assert corpus.captions("train", "de")
-    image = corpus.visuals("train")[0]
-    corpus.facts(image.id)
+    corpus.facts(corpus.visuals("train")[0].id)
 
 
 def open_detector(folder, made):

@@ -3,14 +3,13 @@
 import json
 import os
 import time
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Thread
 
 import pytest
 import ray
-from squares import SOURCE, TINY, Squares
+from squares import TINY, Tested
 from test_feature_store import ROWS, Many, contents, tower
 
 from dasd_lab.backbone.encoding import encode_shards
@@ -18,22 +17,12 @@ from dasd_lab.base.presets import vary
 from dasd_lab.base.workers import Workers
 from dasd_lab.evaluation.studies import StudyData, read_runs
 from dasd_lab.evaluation.study_files import StudyRuns, ranks_folder, read_study
-from dasd_lab.training.source_model import train_source
 
 pytestmark = pytest.mark.slow
 TESTS = Path(__file__).parent
 ROWS_OF_STUDY = [dict(name="DASD"), dict(name="narrow", changes={"config.adapter.bottleneck": 2})]
 SEEDS = range(6)
 NODE = dict(object_store_memory=100 * 2**20, include_dashboard=False)
-
-
-class Tested(Squares):
-    "The same squares with a test split"
-
-    splits = "train", "test"
-
-    def _captions(self, split, language):
-        return [replace(c, origin="human") if split == "test" else c for c in super()._captions(split, language)]
 
 
 class Counted(StudyRuns):
@@ -100,11 +89,10 @@ def third(nodes):
 
 
 @pytest.fixture
-def runs(tmp_path):
+def runs(tmp_path, backbone):
     "The runs of a study, by the name of its results"
     steps = {"stages.0.steps": 30, "stages.1.steps": 20}
     (tmp_path / "tiny.json").write_text(json.dumps(vary(TINY, steps)))
-    backbone = train_source(SOURCE, Squares(), progress=False)
 
     def opened(name):
         study = dict(preset=str(tmp_path / "tiny.json"), rows=ROWS_OF_STUDY, seeds=list(SEEDS))

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from squares import COLOURS, FEW_WORDS, SOURCE, WORDS, Squares
+from squares import COLOURS, FEW_WORDS, WORDS, Squares
 from test_leccr import TINY as LECCR
 
 from dasd_lab.base.contracts import cosine_scores
@@ -18,7 +18,6 @@ from dasd_lab.methods.smalr.consistency import (
 from dasd_lab.search.explain.consistent_queries import Consistent, fit_to
 from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.training.recipes import columns_of, new_method, training_data
-from dasd_lab.training.source_model import train_source
 
 PRESETS = dict(
     dasd=("dasd.pictograms", dict(vocab_size=120)),
@@ -51,11 +50,6 @@ class ByColour(Translator):
             if names[source] in text:
                 return WORDS[target].format(*names.values())
         return None
-
-
-@pytest.fixture(scope="module")
-def backbone():
-    return train_source(SOURCE, Squares(), progress=False)
 
 
 @pytest.fixture(scope="module", params=PRESETS)

@@ -7,7 +7,7 @@ import pytest
 import tiny_captioners
 import torch
 from PIL import Image
-from squares import SOURCE, Squares
+from squares import Squares
 from test_leccr import TINY
 
 from dasd_lab.base.contracts import LabError
@@ -18,7 +18,6 @@ from dasd_lab.corpora.catalog import FolderCorpus
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.runs.loading import load_run
 from dasd_lab.training.recipes import train, training_data
-from dasd_lab.training.source_model import train_source
 
 RNG = np.random.default_rng(0)
 PICTURES = [RNG.integers(0, 255, (1, h, w, 3), dtype=np.uint8) for h, w in ((40, 50), (64, 32), (30, 60), (40, 40))]
@@ -109,7 +108,7 @@ def describe_with_blip(pictures, models, capsys, max_new_tokens):
     return json.loads(out)["rows"], err
 
 
-def test_results_record_the_captioner(pictures, models, tmp_path, capsys):
+def test_results_record_the_captioner(backbone, pictures, models, tmp_path, capsys):
     "BLIP describes, LECCR is trained, and the captioner is on the card and in the results"
     (row,), _ = describe_with_blip(pictures, models, capsys, 6)
     describe_with_blip(pictures, models, capsys, 3)
@@ -120,7 +119,6 @@ def test_results_record_the_captioner(pictures, models, tmp_path, capsys):
     corpus = FolderCorpus(pictures)
     source = dict(captioner="blip", fingerprint=row["fingerprint"], failed=row["failed"])
     assert corpus.captioner("train") == source
-    backbone = train_source(SOURCE, Squares(), progress=False)
     (tmp_path / "tiny.json").write_text(json.dumps(TINY | {"stages.0.steps": 3}))
     run = tmp_path / "run"
     train(str(tmp_path / "tiny.json"), corpus, out=run, backbone=backbone, progress=False)

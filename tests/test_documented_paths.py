@@ -34,8 +34,7 @@ def test_adding_a_corpus_takes_one_notebook(tmp_path):
     advice = next(cell.source for cell in PAGE.cells if "Before others use it" in cell.source)
     name = re.search(r"`(\d+_postcards\.ipynb)`", advice)[1]
     module = re.search(r"`(#\| default_exp \S+)`", advice)[1]
-    description = cell_with('@published_corpus("postcards")')
-    imports, code = description.split("\n\n", 1)
+    imports, code = cell_with('@published_corpus("postcards")').split("\n\n", 1)
     cells = [nbformat.v4.new_markdown_cell("# Postcards\n\n> Three postcards"), nbformat.v4.new_code_cell(module)]
     cells += [nbformat.v4.new_code_cell(f"#| export\n{source}") for source in (imports, code)]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), repository / "nbs/01_corpora/3_published" / name)

@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, TiffImagePlugin
 from served import draw, make
-from squares import SOURCE, TINY, Squares
+from squares import TINY, Squares
 
 from dasd_lab.base.contracts import Caption, LabError, evaluating
 from dasd_lab.base.presets import leaves, vary
@@ -40,7 +40,6 @@ from dasd_lab.search.on_disk.stored import StoredGallery
 from dasd_lab.serve.uploads import uploaded_picture
 from dasd_lab.training import runs
 from dasd_lab.training.recipes import train
-from dasd_lab.training.source_model import train_source
 from dasd_lab.training.steps import train_step
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -235,10 +234,9 @@ def test_names_with_control_characters_are_refused_before_anything_is_made(tmp_p
     assert [p.name for p in tmp_path.iterdir()] == ["drawn"]
 
 
-def test_searches_beside_a_training_see_evaluation_and_change_none_of_its_bits(monkeypatch):
+def test_searches_beside_a_training_see_evaluation_and_change_none_of_its_bits(backbone, monkeypatch):
     "Eight threads search with the method that is trained; a step sees training alone"
     modules, searched, stepped = [], [], []
-    backbone = train_source(vary(SOURCE, {"phases.0.steps": 2, "phases.1.steps": 2}), Squares(), progress=False)
     preset = vary(TINY, {"stages.0.steps": 20 * SOAK, "stages.1.steps": 10})
 
     def search(method):

@@ -5,7 +5,7 @@ Also every setting of descriptions, clips, several scripts, and models without s
 import numpy as np
 import pytest
 import torch
-from squares import COLOURS, SOURCE, Squares
+from squares import COLOURS, Squares
 from torch.nn.functional import normalize
 
 from dasd_lab.backbone.tokens import train_tokenizer
@@ -19,7 +19,6 @@ from dasd_lab.explore.workbench import Workbench
 from dasd_lab.methods.leccr.encoder import LECCR, LECCRConfig
 from dasd_lab.search.explain.slot_attention import content_words, match_slots, nearest_to_slots, read_slots
 from dasd_lab.search.gallery.in_memory import Gallery
-from dasd_lab.training.source_model import train_source
 
 BERT = dict(
     model_type="bert",
@@ -40,11 +39,6 @@ TRANSLATED_CAPTIONS = [
     for i, word in enumerate(words)
 ]
 CAPTIONS = TRANSLATED_CAPTIONS + [Caption(f"a {colour} square", "en", f"p{i}") for i, colour in enumerate(COLOURS)]
-
-
-@pytest.fixture(scope="module")
-def backbone():
-    return train_source(SOURCE, Squares(), progress=False)
 
 
 def method_of(backbone, **changes):
@@ -157,8 +151,7 @@ def test_every_setting_adds_up(backbone, changes):
 
 def test_best_slots_of_many_captions(state):
     state.draw(3)
-    panel = Slots(state)
-    panel["dl-count-wins"].run(wait=True)
+    Slots(state)["dl-count-wins"].run(wait=True)
     assert state.message == ""
     wins = state.wins
     assert wins.counts.sum(axis=1).tolist() == [4] * 4

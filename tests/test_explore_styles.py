@@ -105,8 +105,7 @@ def test_groups_that_the_features_hold_agree_with_the_clusters(bench, tmp_path):
     s.update()
     assert s.message == ""
     assert s.n_clusters == 4
-    agreement = s.analysis.agreement.set_index(["feature", "label"])
-    row = agreement.loc[("semantic_related", "group")]
+    row = s.analysis.agreement.set_index(["feature", "label"]).loc[("semantic_related", "group")]
     assert row.nmi > row.nmi_high
     assert row.ari > row.ari_high
     assert s.analysis.alike["group"]["semantic_related"].nearest > 0.9

@@ -101,8 +101,7 @@ def test_sheet_shows_a_missed_target_with_its_rank(gallery, tmp_path):
     assert row.shown[-1].id == worst
     assert row.target.rank == 50
     assert not row.found
-    rows = [row, sheet_row(gallery, "0 1 0", "ar")]
-    contact_sheet(rows, tmp_path / "s", note="a note")
+    contact_sheet([row, sheet_row(gallery, "0 1 0", "ar")], tmp_path / "s", note="a note")
     page = (tmp_path / "s.html").read_text(encoding="utf-8")
     assert "target image at rank 50" in page and page.count("<img") == 13
     assert page.count('<section dir="ltr">') == 2 and "a note" in page, "digits have no direction"

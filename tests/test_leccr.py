@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from squares import COLOURS, SOURCE, WORDS, Squares
+from squares import COLOURS, WORDS, Squares
 from squares import TINY as DASD
 
 from dasd_lab.backbone.tokens import train_tokenizer
@@ -27,7 +27,6 @@ from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.search.gallery.views import view
 from dasd_lab.training.plan import plan
 from dasd_lab.training.recipes import columns_of, new_method, train, training_data
-from dasd_lab.training.source_model import train_source
 from dasd_lab.training.stages import Stage
 
 FORMS = "paper", "official"
@@ -71,11 +70,6 @@ class Described(Squares):
             if language == "en"
             else []
         )
-
-
-@pytest.fixture(scope="module")
-def backbone():
-    return train_source(SOURCE, Squares(), progress=False)
 
 
 @pytest.fixture

@@ -396,8 +396,7 @@ def test_the_baseline_of_the_paper(golden):
     f |= plain(golden.a["in/Z_v"])
     preset = load_preset("leccr.paper")
     changes = {row.name: row.changes for row in tables_of(preset)["4"].rows(preset, None)}
-    baseline = vary(preset, changes["baseline"])
-    total, _ = stage_loss(settings(Stage, baseline["stages"][0]), f)
+    total, _ = stage_loss(settings(Stage, vary(preset, changes["baseline"])["stages"][0]), f)
     close(total, golden.a["paper/L_base"], "L_base")
 
 

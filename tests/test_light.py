@@ -16,7 +16,7 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 from served import draw
-from squares import FEW_WORDS, SOURCE, Squares
+from squares import FEW_WORDS, Squares
 
 from dasd_lab.backbone.packaged import packaged_file
 from dasd_lab.backbone.packed_encoder import PackedEncoder
@@ -35,7 +35,6 @@ from dasd_lab.search.doubt import calibration_of
 from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.search.on_disk.stored import embedding_name
 from dasd_lab.training.recipes import columns_of, new_method, training_data
-from dasd_lab.training.source_model import train_source
 
 ROOT = Path(__file__).resolve().parents[1]
 LIGHT = """
@@ -135,11 +134,6 @@ def test_the_container_is_built_from_what_is_there():
 
 
 METHODS = "dasd", "static_adapter", "lora", "leccr", "smalr", "teacher", "frozen"
-
-
-@pytest.fixture(scope="module")
-def backbone():
-    return train_source(SOURCE, Squares(), progress=False)
 
 
 def saved(name: str, backbone: Backbone, folder: Path) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from squares import FEW_WORDS, SOURCE, TINY, Squares
+from squares import FEW_WORDS, TINY, Squares
 
 from dasd_lab.base.presets import load_preset, vary
 from dasd_lab.evaluation.languages import language_figures, needs
@@ -13,12 +13,6 @@ from dasd_lab.evaluation.retrieval import available_origin, evaluate
 from dasd_lab.evaluation.selection import figures_on
 from dasd_lab.methods.smalr.encoder import precomputed
 from dasd_lab.training.recipes import new_method, training_data
-from dasd_lab.training.source_model import train_source
-
-
-@pytest.fixture(scope="module")
-def backbone():
-    return train_source(SOURCE, Squares(), progress=False)
 
 
 @pytest.fixture(scope="module")

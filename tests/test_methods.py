@@ -16,7 +16,6 @@ from dasd_lab.runs.saved import load_method, own_state, save_method
 from dasd_lab.training.logging import loss_terms
 from dasd_lab.training.losses import IMAGE_FEATURES, LOSSES
 from dasd_lab.training.recipes import batches_for, columns_of, new_method, scaled_stages, training_data
-from dasd_lab.training.source_model import train_source
 from dasd_lab.training.stages import needs_pictures, set_trainable, stage_loss
 from dasd_lab.training.steps import CriticTurn, open_stage, train_step
 
@@ -35,11 +34,6 @@ SENTENCES = [
 
 def close(a, b):
     return torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-5)
-
-
-@pytest.fixture(scope="module")
-def backbone():
-    return train_source(SOURCE, Squares(), progress=False)
 
 
 @pytest.fixture(scope="module")

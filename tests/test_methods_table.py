@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from squares import SOURCE, TINY, Squares
+from squares import TINY
 from test_flickr8k import joined_corpus
 
 from dasd_lab.backbone.retrieved import RetrievedCaptions, describe_by_retrieval
@@ -36,13 +36,6 @@ class Colours(Translator):
 def corpus(tmp_path):
     joined_corpus(tmp_path / "flickr8k")
     return load_corpus("flickr8k", root=tmp_path / "flickr8k")
-
-
-@pytest.fixture(scope="session")
-def backbone():
-    from dasd_lab.training.source_model import train_source
-
-    return train_source(SOURCE, Squares(), progress=False)
 
 
 def shared(corpus, backbone, tmp_path, **options):

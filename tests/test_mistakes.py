@@ -17,7 +17,6 @@ from dasd_lab.base.contracts import LabError
 from dasd_lab.base.presets import load_preset
 from dasd_lab.base.storage import writable_folder, write_json
 from dasd_lab.commands.cli import main
-from dasd_lab.corpora.catalog import corpus_options
 from dasd_lab.serve.limits import ServiceSettings
 from dasd_lab.serve.service import gallery_app
 from dasd_lab.training import subprocess as subprocess_module
@@ -130,13 +129,6 @@ def test_a_full_disk_while_a_gallery_is_written(gallery, tmp_path, monkeypatch, 
         assert answer.status_code == 503 and "Free some space" in answer.json()["next_step"]
     assert len(gallery) == before
     gallery.change(["red-00.png"], dict(shade=7))  # the lock is free again
-
-
-def test_options_of_a_corpus_are_read_without_json():
-    assert corpus_options("flickr8k:train=007,test=true,name=²") == (
-        "flickr8k",
-        dict(train=7, test=True, name="²"),
-    )
 
 
 def test_a_training_that_was_just_started_is_stopped_from_another_page(tmp_path, monkeypatch):

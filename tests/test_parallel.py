@@ -164,8 +164,7 @@ def test_a_language_without_a_code_of_two_letters():
 
 @pytest.mark.parametrize("n", [1, 10, 99, 5000])
 def test_parts_share_nothing(n):
-    pairs = [Pair(f"sentence {i // 2}", f"frase {i}", i) for i in range(2 * n)]
-    cut = parts(pairs)
+    cut = parts([Pair(f"sentence {i // 2}", f"frase {i}", i) for i in range(2 * n)])
     assert sorted(p.line for v in cut.values() for p in v) == list(range(2 * n))
     english = {k: {p.source for p in v} for k, v in cut.items()}
     assert not english["train"] & english["test"]

@@ -178,8 +178,7 @@ def test_another_format_names_its_package(tmp_path, monkeypatch):
 
 def test_limits_are_of_what_is_decoded(tmp_path, monkeypatch):
     monkeypatch.setattr("dasd_lab.corpora.visuals.MAX_PIXELS", 10_000_000)
-    large = paint(tmp_path / "a.jpg", size=(4000, 3000))
-    found = read_visual(large)
+    found = read_visual(paint(tmp_path / "a.jpg", size=(4000, 3000)))
     assert max(found.visual.size) == 1024 and found.facts["width"] == 4000
     paint(tmp_path / "b.jpg", size=(4000, 3000), progressive=True)
     for slow in (tmp_path / "b.jpg", paint(tmp_path / "c.png", size=(4000, 3000))):

@@ -26,11 +26,6 @@ from dasd_lab.training.source_model import train_source
 SMALL = ["--languages", "it", "--set", "stages.0.steps=40", "--set", "stages.1.steps=10", "--set", "vocab_size=300"]
 
 
-@pytest.fixture(scope="module")
-def backbone():
-    return train_source(SOURCE, Squares(), progress=False)
-
-
 @pytest.fixture
 def captions(tmp_path):
     "Two hundred English sentences of the corpus with Italian ones"

@@ -36,8 +36,7 @@ def search(*words) -> tuple[list[str], set[str]]:
 
 
 def test_a_second_search_encodes_the_query_alone(tmp_path, monkeypatch, capsys):
-    corpus = load_corpus("pictograms")
-    os.symlink(corpus.root.parent, tmp_path / "pictograms")
+    os.symlink(load_corpus("pictograms").root.parent, tmp_path / "pictograms")
     words = ["ein Hund am Strand", "--run", "pictograms", "--split", "validation", "-k", 5]
     monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path))
     assert main(["search", *map(str, words), "--json"]) == 0

@@ -66,8 +66,7 @@ def called(code: str) -> Iterator[str]:
             continue
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
         if name in CALLS and isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) != "re":
-            arguments = node.args if isinstance(node.args[0], ast.Tuple) else node.args[:1]
-            for argument in arguments:
+            for argument in node.args if isinstance(node.args[0], ast.Tuple) else node.args[:1]:
                 yield from texts_of(argument, names)
         elif name == "dasd_lab" and texts_of(node.args[0], {}) == ["search"]:
             yield from texts_of(node.args[1], names)
@@ -94,8 +93,7 @@ def of_notebook(path: Path) -> Iterator[Shown]:
         source = "".join(cell["source"])
         for text, searched in commanded(source):
             yield Shown(text, searched, where)
-        found = called(source) if cell["cell_type"] == "code" else told(source)
-        for text in found:
+        for text in called(source) if cell["cell_type"] == "code" else told(source):
             yield Shown(text, "pictograms", where)
 
 

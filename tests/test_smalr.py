@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from squares import SOURCE, Squares
 
 from dasd_lab.backbone.towers import fingerprint
 from dasd_lab.base.contracts import LabError
 from dasd_lab.runs.saved import load_method, own_state, save_method
 from dasd_lab.training.runs import Keeping, fit
-from dasd_lab.training.source_model import train_source
 from dasd_lab.training.stages import Stage, Term
 
 COLOURS = ["red", "blue", "green", "white", "black", "brown"]
@@ -46,11 +44,6 @@ def smalr():
     import dasd_lab.methods.smalr.encoder as module
 
     return module
-
-
-@pytest.fixture(scope="module")
-def backbone():
-    return train_source(SOURCE, Squares(), progress=False)
 
 
 class Planted:

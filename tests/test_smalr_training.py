@@ -5,7 +5,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from squares import COLOURS, FEW_WORDS, SOURCE, Squares
+from squares import COLOURS, FEW_WORDS, Squares
 
 from dasd_lab.base.contracts import LabError
 from dasd_lab.base.presets import load_preset, vary
@@ -13,7 +13,6 @@ from dasd_lab.training import runs
 from dasd_lab.training.checkpoints import checkpoints
 from dasd_lab.training.recipes import train, training_data
 from dasd_lab.training.runs import Keeping
-from dasd_lab.training.source_model import train_source
 
 
 class Things(Squares):
@@ -55,11 +54,6 @@ def tiny_preset():
 
 
 TINY = tiny_preset()
-
-
-@pytest.fixture(scope="module")
-def backbone():
-    return train_source(SOURCE, Squares(), progress=False)
 
 
 @pytest.fixture(scope="module")

@@ -2,10 +2,9 @@
 
 import json
 import signal
-from dataclasses import replace
 
 import pytest
-from squares import SOURCE, TINY, Squares
+from squares import TINY, Tested
 
 from dasd_lab.backbone.towers import save_backbone
 from dasd_lab.base.presets import vary
@@ -13,25 +12,15 @@ from dasd_lab.commands.cli import main
 from dasd_lab.evaluation.comparison import read_run, run_folders
 from dasd_lab.evaluation.studies import read_runs
 from dasd_lab.training.runs import TrainingRun
-from dasd_lab.training.source_model import train_source
 
 SHORT = vary(TINY, {"stages.0.steps": 3, "stages.1.steps": 2})
 SEEDS = 0, 1
 
 
-class Tested(Squares):
-    "The same squares with a test split"
-
-    splits = "train", "test"
-
-    def _captions(self, split, language):
-        return [replace(c, origin="human") if split == "test" else c for c in super()._captions(split, language)]
-
-
 @pytest.fixture(scope="module")
-def backbone(tmp_path_factory):
+def backbone(backbone, tmp_path_factory):
     folder = tmp_path_factory.mktemp("tower") / "backbone"
-    save_backbone(train_source(SOURCE, Squares(), progress=False), folder)
+    save_backbone(backbone, folder)
     return folder
 
 

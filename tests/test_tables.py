@@ -2,11 +2,10 @@
 printed numbers"""
 
 import json
-from dataclasses import replace
 
 import pytest
 import torch
-from squares import FEW_WORDS, SOURCE, TINY, Squares
+from squares import FEW_WORDS, TINY, Squares, Tested
 from test_consistency import ByColour
 
 from dasd_lab.backbone.towers import save_backbone
@@ -22,7 +21,6 @@ from dasd_lab.evaluation.tables import TABLES, Table, reading, run_table
 from dasd_lab.runs.loading import load_run
 from dasd_lab.search.explain.consistent_queries import Consistent
 from dasd_lab.training.recipes import train
-from dasd_lab.training.source_model import train_source
 
 BERT = dict(
     model_type="bert",
@@ -33,11 +31,6 @@ BERT = dict(
     max_position_embeddings=32,
 )
 SHORT = vary(TINY, {"stages.0.steps": 3, "stages.1.steps": 2})
-
-
-@pytest.fixture(scope="module")
-def backbone():
-    return train_source(SOURCE, Squares(), progress=False)
 
 
 def ignore(message):
@@ -69,8 +62,7 @@ def test_all_tables_of_the_papers_are_commands():
     no_numbers = {("smalr", "3"), ("smalr", "4")}  # they say which data there is
     for paper in PAPERS:
         assert set(paper_tables(paper)) <= set(TABLES[paper]) | set(MAIN_TABLES[paper]), paper
-    last = dict(dasd=11, leccr=8, smalr=17)
-    for paper, number in last.items():
+    for paper, number in dict(dasd=11, leccr=8, smalr=17).items():
         expected = {str(i) for i in range(1, number + 1) if (paper, str(i)) not in no_numbers}
         assert expected == {key for key in paper_tables(paper) if key.isdigit()}
 
@@ -195,15 +187,6 @@ def test_a_results_file_that_is_something_else_is_refused_and_kept(backbone, tmp
     with pytest.raises(LabError, match="t.jsonl") as e:
         run_table("5", SHORT, on_squares(backbone), out, **ONE_SEED)
     assert e.value.next_step and len(str(e.value)) < 500 and out.read_bytes() == content
-
-
-class Tested(Squares):
-    "The same squares with a test split"
-
-    splits = "train", "test"
-
-    def _captions(self, split, language):
-        return [replace(c, origin="human") if split == "test" else c for c in super()._captions(split, language)]
 
 
 def test_the_command(backbone, tmp_path, capsys, monkeypatch):

@@ -6,7 +6,7 @@ import shutil
 import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
-from squares import COLOURS, SOURCE, TINY, Squares
+from squares import COLOURS, TINY
 
 from dasd_lab.backbone.towers import save_backbone
 from dasd_lab.base.presets import vary
@@ -17,7 +17,6 @@ from dasd_lab.corpora.by_machine.engines import Apertium
 from dasd_lab.runs.loading import load_run
 from dasd_lab.serve.limits import ServiceSettings
 from dasd_lab.serve.service import gallery_app
-from dasd_lab.training.source_model import train_source
 
 SPLITS = dict(train=("train", 12), validation=("val", 3), test=("test_2016_flickr", 3))
 SPANISH = dict(red="rojo", blue="azul", green="verde", yellow="amarillo")
@@ -33,10 +32,9 @@ ENGINES = [
 
 
 @pytest.fixture(scope="module")
-def backbone(tmp_path_factory):
-    model = train_source(vary(SOURCE, {"phases.0.steps": 2, "phases.1.steps": 2}), Squares(), progress=False)
+def backbone(backbone, tmp_path_factory):
     folder = tmp_path_factory.mktemp("backbone") / "b"
-    save_backbone(model, folder)
+    save_backbone(backbone, folder)
     return str(folder)
 
 

@@ -35,7 +35,6 @@ from dasd_lab.search.explain.shared_words import (
 from dasd_lab.search.gallery.in_memory import Gallery
 
 # fixtures
-backbone = test_consistency.backbone
 corpus = test_consistency.corpus
 inner = test_consistency.inner
 

@@ -145,17 +145,6 @@ def signs(
         found = {"no image": score < limits["fewest_score"]} | found
     return tuple(sign for sign, is_found in found.items() if is_found)
 
-# %% ../../nbs/08_search/0_queries/10_doubt.ipynb #c2c7b39b
-@patch
-def languages_that_know(
-    self: Calibration,
-    text: str,  # a query
-    languages: Sequence[str],  # candidates
-) -> list[str]:  # some of the candidates; empty if no language has captions with all its words
-    "Languages whose training captions have every word of a text"
-    words = words_of(text)
-    return [code for code in languages if code in self.words and words and not self.unknown(text, code)]
-
 # %% ../../nbs/08_search/0_queries/10_doubt.ipynb #ef7ece2e
 def length_of(
     text: str,  # a query

@@ -162,8 +162,7 @@ def browser():
     if executable is None:
         packages = "chromium-headless-shell fonts-noto-core fonts-noto-cjk"
         pytest.skip(f"no Chromium on this machine; as root: apt-get install {packages}")
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as p:
+    with pytest.importorskip("playwright.sync_api").sync_playwright() as p:
         b = p.chromium.launch(executable_path=executable, args=FLAGS)
         yield b
         b.close()
@@ -312,8 +311,7 @@ COLOURS = dict(type="rule", values=["color-contrast", "link-in-text-block"])
 def violations(page, within: str | None = None, rules: dict = WCAG) -> list[str]:
     "What axe-core finds against WCAG 2.2 A and AA, on the page or in an element: the rule, the element, and the reason"
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    options = dict(runOnly=rules, resultTypes=["violations"])
-    found = axe.run(page, context=within, options=options)
+    found = axe.run(page, context=within, options=dict(runOnly=rules, resultTypes=["violations"]))
     lines = []
     for rule in found.response["violations"]:
         for node in rule["nodes"]:

@@ -31,8 +31,7 @@ def drive(page, root, name: str):
     summary = root.locator(".dl-adapters .dl-rank-summary")
     assert summary.inner_text().startswith("all adapters on")
     # switch a block off with the keyboard
-    switch = root.locator(".dl-adapters button.dl-block-1")
-    switch.focus()
+    root.locator(".dl-adapters button.dl-block-1").focus()
     page.keyboard.press("Space")
     root.locator(".dl-adapters .dl-rank-summary", has_text="adapters off in block 1").wait_for()
     root.locator(".dl-adapters button.dl-all-off").click()

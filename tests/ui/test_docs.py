@@ -94,8 +94,7 @@ def test_a_term_is_found_in_the_glossary_first(site, page):
 def test_a_figure_is_drawn_in_the_colours_of_the_page(page, opened):
     page.emulate_media(color_scheme="dark")
     opened("pages/shipped_models")
-    place = page.locator(".figure-place").first
-    place.scroll_into_view_if_needed()
+    page.locator(".figure-place").first.scroll_into_view_if_needed()
     label = page.locator(".figure-place[data-drawn] .legendtext").first
     label.wait_for()
     assert brightness(label.evaluate("e => getComputedStyle(e).fill")) > 120

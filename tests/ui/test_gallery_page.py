@@ -38,8 +38,7 @@ def kept(browser, drawn, tmp_path_factory):
 @pytest.fixture(scope="module")
 def at(kept, drawn):
     "The address of a read-only service"
-    settings = ServiceSettings(**RELAXED, originals=str(drawn))
-    with serving(gallery_app(kept, settings)) as port:
+    with serving(gallery_app(kept, ServiceSettings(**RELAXED, originals=str(drawn)))) as port:
         yield f"http://127.0.0.1:{port}/"
 
 
