@@ -19,7 +19,9 @@ COPY --from=graphs /model/onnx /model
 RUN useradd --create-home --uid 10001 lab && mkdir /gallery && chown lab /gallery
 USER lab
 WORKDIR /home/lab
-ENV DASD_LAB_BACKEND=onnx DASD_LAB_HOME=/home/lab/dasd_lab PYTHONUNBUFFERED=1
+ENV DASD_LAB_BACKEND=onnx-int8 DASD_LAB_HOME=/home/lab/dasd_lab PYTHONUNBUFFERED=1
+# graphs are read into buffers, which glibc would keep
+ENV MALLOC_ARENA_MAX=1 MALLOC_TRIM_THRESHOLD_=65536 MALLOC_MMAP_THRESHOLD_=65536
 VOLUME /gallery
 EXPOSE 8765
 HEALTHCHECK --interval=30s --timeout=5s --start-period=20s \

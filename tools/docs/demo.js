@@ -215,6 +215,7 @@
     <figure hidden><div class="matrices" role="img" aria-label="Generated matrices"></div><figcaption class="small"></figcaption></figure>`;
   const [form, input, choice, chips, size, bar, status, doubts, list, figure, figures, legend] = ['form', 'input', 'select', '.chips',
     '#try-size', 'progress', '[role=status]', '.doubts', '.answer', 'figure', '.matrices', 'figcaption'].map((at) => place.querySelector(at));
+  form.onsubmit = (event) => event.preventDefault(); // until the photographs are there
   const say = (text) => { status.textContent = text; };
   const nameOf = (code) => new Intl.DisplayNames(['en'], { type: 'language' }).of(code);
   const show = (order) => list.replaceChildren(...order.slice(0, SHOWN).map((i) => {
