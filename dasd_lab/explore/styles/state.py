@@ -24,8 +24,7 @@ from traitlets import Any, Bool, Int, Tuple, Unicode
 
 from ...base.contracts import Caption, expect
 from ...base.foundation import data_root
-from ...corpora.captions import script_of
-from ...corpora.languages import direction, native_name
+from ...corpora.languages import direction
 from ...evaluation.expression_groups import expression_group_languages
 from dasd_lab.evaluation.maps import (
     ClusterSpec,
@@ -168,10 +167,10 @@ def readable(self: StylesState) -> tuple[str, ...]:
 
 @patch(as_prop=True)
 def expressions(self: StylesState) -> list[str]:
-    "Languages of sentences in four kinds of expression that the model reads: that of this computer, with Latin letters"
+    "Languages of the sentences in four kinds of expression that the model reads; that of this computer first"
     own = (locale.getlocale()[0] or "")[:2]
     languages = [language for language in expression_group_languages() if language in self.readable]
-    return sorted(languages, key=lambda language: (language != own, script_of(native_name(language)[0]) != "LATIN"))
+    return sorted(languages, key=lambda language: language != own)
 
 # %% ../../../nbs/09_explore/3_styles/10_state.ipynb #07a99f44
 @patch(as_prop=True)
