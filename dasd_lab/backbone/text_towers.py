@@ -83,7 +83,7 @@ def native_bf16(
     if kind == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     # older versions of torch do not know what a CPU can: float32
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)() if kind == "cpu" else {}
+    capabilities: dict = getattr(torch.cpu, "get_capabilities", dict)() if kind == "cpu" else {}
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 # %% ../../nbs/03_backbone/1_towers/20_text_towers.ipynb #aa5fde17

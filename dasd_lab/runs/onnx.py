@@ -265,7 +265,8 @@ def _readers(method: Any) -> dict[str, Any]:
 def _steps(method: Any, captions: Any) -> dict[str, tuple[nn.Module, list[Tensor], int | None]]:
     "Graph → step, example inputs, longest caption; `captions`: the same method, on its text tower alone"
     readers = _readers(captions)
-    examples, longest = {}, {}
+    examples: dict[str, list[Tensor]] = {}
+    longest: dict[str, int | None] = {}
     for name, reader in readers.items():
         n = reader.pad_length or min(reader.context_length - 1, 24)
         examples[name] = _caption_inputs(reader.tokenizer, n, len(examples))

@@ -67,7 +67,7 @@ class SMALR(RetrievalMethod):
     tokenizer_class = WordVocabulary
     frozen_source = False
     training_only = "masked.", "classifier.", "words.started"
-    pad_length = None
+    pad_length: int | None = None
     batch_type = "images"
     config: SMALRConfig
     backbone: Backbone

@@ -56,7 +56,7 @@ class ImportReport:
         }
         counts |= {"left out for their ids": len(self.refused), "folders could not be opened": len(self.unreadable)}
         kinds = ", ".join(f"{n:,} {suffix}" for suffix, n in Counter(self.others).most_common(5))
-        counts[f"files of other types ({kinds})"] = sum(self.others.values())
+        counts[f"files of other types, to be converted if they are photographs ({kinds})"] = sum(self.others.values())
         return f"{self.folder}: {', '.join(f'{n:,} {label}' for label, n in counts.items() if n) or 'no images'}"
 
 # %% ../../../nbs/08_search/2_on_disk/80_importing.ipynb #8394aec2
