@@ -26,7 +26,7 @@ from dasd_lab.corpora.published.everyday import everyday_labels, everyday_words
 from dasd_lab.evaluation.probes import mean_and_width
 from dasd_lab.runs.loading import load_run
 
-STEPS, BATCH, TEMPERATURE = 1500, 256, 0.05
+STEPS, BATCH, TEMPERATURE = 800, 256, 0.05
 WEIGHTS = 0.0, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0
 FIELDS = dict(en="en", de="m30k_de", zh="zh_translated")  # language → captions of test photographs
 
@@ -69,7 +69,7 @@ def contrastive(images: Tensor, texts: Tensor) -> Tensor:
     return (F.cross_entropy(logits, right) + F.cross_entropy(logits.T, right)) / 2
 
 
-def prototypes(features: Tensor, classes: Tensor, last: nn.Linear, steps: int = 6) -> Tensor:
+def prototypes(features: Tensor, classes: Tensor, last: nn.Linear, steps: int = 4) -> Tensor:
     "Features [B, 1280] moved until the classifier says classes [B]: steps of length 1 up the log-probability"
     for _ in range(steps):
         shares = (features @ last.weight.T + last.bias).softmax(-1)
