@@ -206,6 +206,13 @@ def run(squares):
     return run
 
 
+@pytest.mark.parametrize("words", ["--help", "--version", "gallery --help"])
+def test_a_full_device_is_an_error(words):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([COMMAND, *words.split()], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1 and "No space left" in done.stderr
+
+
 def test_train_and_evaluate(squares, run):
     assert json.loads((run / "card.json").read_text())["changes"] == {"config.adapter.bottleneck": 6}
     again = lab("train", squares / "tiny.json", "--corpus", squares / "corpus", "--out", run)

@@ -3,7 +3,7 @@
     python tools/studies/prototypes.py
 
 A head on the frozen features of EfficientNet-lite2's classifier and a linear map of multilingual E5's sentence vectors
-are trained on the English captions of Flickr8k's training photographs (InfoNCE), with and without prototypes: features
+are trained on the English captions of Flickr8k's training photographs (InfoNCE), without prototypes, and with a loss of them at a weight beside it: features
 of a training photograph, moved along the classifier's gradient until it says another class, whose text is that class's
 name. Added: `w` times the cosine of concepts (`backbone.concepts`). `w` is chosen on validation photographs, as the
 largest that loses at most .3 points of recall there. Three seeds. Everyday labels are those of `everyday.py`. Writes
@@ -27,6 +27,7 @@ from dasd_lab.evaluation.probes import mean_and_width
 from dasd_lab.runs.loading import load_run
 
 STEPS, BATCH, TEMPERATURE = 800, 256, 0.05
+SHARES = 0.0, 0.1, 0.5  # weights of prototypes
 WEIGHTS = 0.0, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0
 FIELDS = dict(en="en", de="m30k_de", zh="zh_translated")  # language → captions of test photographs
 
@@ -78,21 +79,21 @@ def prototypes(features: Tensor, classes: Tensor, last: nn.Linear, steps: int = 
     return features
 
 
-def trained(data: dict, with_prototypes: bool, seed: int) -> Heads:
-    "Heads from captions, and from prototypes beside them with half the weight"
+def trained(data: dict, share: float, seed: int) -> Heads:
+    "Heads from captions, and from prototypes with a weight"
     generator = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)
     heads = Heads(data["train"].shape[1], data["captions"].shape[1])
     optimizer = torch.optim.AdamW(heads.parameters(), 1e-3, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-3, STEPS)
-    for _ in tqdm(range(STEPS), desc=f"prototypes {with_prototypes}, seed {seed}"):
+    for _ in tqdm(range(STEPS), desc=f"prototypes {share}, seed {seed}"):
         chosen = torch.randint(len(data["captions"]), (BATCH,), generator=generator)
         pictures = data["train"][data["picture"][chosen]]
         loss = contrastive(heads.pictures(pictures), heads.captions(data["captions"][chosen]))
-        if with_prototypes:
+        if share:
             classes = torch.randperm(len(data["names"]), generator=generator)[:BATCH]
             made = prototypes(pictures, classes, data["last"])
-            loss = loss + 0.5 * contrastive(heads.pictures(made), heads.captions(data["names"][classes]))
+            loss = loss + share * contrastive(heads.pictures(made), heads.captions(data["names"][classes]))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -174,15 +175,15 @@ def at_best_weight(data: dict, heads: Heads) -> list[dict]:
 
 
 def main() -> None:
-    "Train with and without prototypes, and evaluate both with and without concepts"
+    "Train with each weight of prototypes, and evaluate both with and without concepts"
     with torch.inference_mode():
         data = gathered(load_run("photographs"))
     rows = []
-    for with_prototypes in (False, True):
-        lines = [at_best_weight(data, trained(data, with_prototypes, seed)) for seed in range(3)]
+    for share in SHARES:
+        lines = [at_best_weight(data, trained(data, share, seed)) for seed in range(3)]
         for name, found in zip(("alone", "with concepts"), zip(*lines)):
             figures = {k: mean_and_width([100 * line[k] for line in found]) for k in found[0] if k != "weight"}
-            facts = dict(prototypes=with_prototypes, concepts=name, weights=[line["weight"] for line in found])
+            facts = dict(prototypes=share, concepts=name, weights=[line["weight"] for line in found])
             rows.append(facts | {k: dict(mean=mean, width=width) for k, (mean, width) in figures.items()})
             print(rows[-1])
     write_json(dict(command="python tools/studies/prototypes.py", rows=rows), RESULTS / "prototypes.json")
