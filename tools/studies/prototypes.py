@@ -3,10 +3,10 @@
     python tools/studies/prototypes.py
 
 A head on the frozen features of EfficientNet-lite2's classifier and a linear map of multilingual E5's sentence vectors
-are trained on the English captions of Flickr8k's training photographs (InfoNCE), without prototypes, and with a loss of them at a weight beside it: features
-of a training photograph, moved along the classifier's gradient until it says another class, whose text is that class's
-name. Added: `w` times the cosine of concepts (`backbone.concepts`). `w` is chosen on validation photographs, as the
-largest that loses at most .3 points of recall there. Three seeds. Everyday labels are those of `everyday.py`. Writes
+are trained on the English captions of Flickr8k's training photographs (InfoNCE), and on prototypes with a weight: the
+features of a training photograph, moved along the classifier's gradient until it says another class, whose text is that
+class's name. Added: `w` times the cosine of concepts (`backbone.concepts`); `w` is the largest that loses at most .3
+points of recall on validation photographs. Three seeds. Everyday labels are those of `everyday.py`. Writes
 data/results/prototypes.json."""
 
 from pathlib import Path
