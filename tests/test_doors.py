@@ -16,6 +16,7 @@ from contextlib import closing, suppress
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from colours import Named
@@ -31,6 +32,7 @@ from dasd_lab.base.storage import table_cell, table_text, whole_folder
 from dasd_lab.commands.cli import main
 from dasd_lab.corpora.captions import read_captions, write_captions
 from dasd_lab.corpora.visuals import DECODERS, read_picture
+from dasd_lab.evaluation.retrieval import rank
 from dasd_lab.runs.loading import load_run
 from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.search.gallery.inputs import MOST_TEXT
@@ -190,6 +192,16 @@ def test_texts_are_limited_wherever_they_enter_a_gallery(gallery, door):
             with pytest.raises(LabError):
                 DOORS[door](g, value)
         assert g.facts(sorted(g.ids)).to_json() == before
+
+
+def test_only_whole_numbers_count():
+    gallery = Gallery(Named()).add([RED, RED], ["a", "b"])
+    assert len(gallery.search("rot", "de", k=np.int64(2)).ids) == 2
+    for wrong in ([0.7], [True]):
+        with pytest.raises(LabError, match="integers"):
+            rank(gallery.method.score, torch.ones(1, 3), gallery.visuals, wrong)
+    with pytest.raises(LabError):
+        gallery.add(None)
 
 
 @pytest.mark.parametrize("ids, rows, width, given", [
