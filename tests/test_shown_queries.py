@@ -26,6 +26,7 @@ EXAMPLE = re.compile(r"(?m)^\s*(\w\w): \{ask: .*?\bexample: '([^']*)'")
 SAYING = re.compile(r"^(e\.g\.|z\. B\.|p\. ex\.|p\. ej\.,|např\.|例如：|例：|مثلًا:)\s*")  # "for example"
 CALLS = {"ask", "search", "listen"}
 INVITED = re.compile(r"(?i)\b(for example|try|type|ask)\b")
+OPENS_ON_PHOTOGRAPHS = "guides/workbench"  # what its prose invites to type
 OWN = "guides/photographs.ipynb"  # searches the photographs that come with the lab, and holds its own queries
 
 
@@ -93,8 +94,9 @@ def of_notebook(path: Path) -> Iterator[Shown]:
         source = "".join(cell["source"])
         for text, searched in commanded(source):
             yield Shown(text, searched, where)
-        for text in called(source) if cell["cell_type"] == "code" else told(source):
-            yield Shown(text, "pictograms", where)
+        of_code = cell["cell_type"] == "code"
+        for text in called(source) if of_code else told(source):
+            yield Shown(text, "pictograms" if of_code or where != OPENS_ON_PHOTOGRAPHS else "photographs", where)
 
 
 def page_script() -> str:

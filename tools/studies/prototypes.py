@@ -27,7 +27,7 @@ from dasd_lab.evaluation.probes import mean_and_width
 from dasd_lab.runs.loading import load_run
 
 STEPS, BATCH, TEMPERATURE = 800, 256, 0.05
-SHARES = 0.0, 0.1, 0.5  # weights of prototypes
+SHARES = 0.0, 0.5  # weights of prototypes
 WEIGHTS = 0.0, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0
 FIELDS = dict(en="en", de="m30k_de", zh="zh_translated")  # language → captions of test photographs
 
