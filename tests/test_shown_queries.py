@@ -1,6 +1,7 @@
 """Every query that README, pages, guides, explorers and `serve` show: the first row of images is right
 
-Those about photographs are asked in `test_shipped_photographs`, where the photographs are encoded."""
+Those about photographs are asked in `test_shipped_photographs`, where the photographs are encoded, and those about the
+photographs that ship in `test_everyday`."""
 
 import ast
 import json
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dasd_lab.corpora.catalog import load_corpus
-from dasd_lab.explore.workbench import WORLDS
+from dasd_lab.explore.workbench import EVERYDAY_QUERIES, WORLDS
 from dasd_lab.runs.loading import load_run
 from dasd_lab.search.gallery.views import corpus_gallery
 
@@ -26,7 +27,6 @@ EXAMPLE = re.compile(r"(?m)^\s*(\w\w): \{ask: .*?\bexample: '([^']*)'")
 SAYING = re.compile(r"^(e\.g\.|z\. B\.|p\. ex\.|p\. ej\.,|např\.|例如：|例：|مثلًا:)\s*")  # "for example"
 CALLS = {"ask", "search", "listen"}
 INVITED = re.compile(r"(?i)\b(for example|try|type|ask)\b")
-OPENS_ON_PHOTOGRAPHS = "guides/workbench"  # what its prose invites to type
 OWN = "guides/photographs.ipynb"  # searches the photographs that come with the lab, and holds its own queries
 
 
@@ -94,9 +94,8 @@ def of_notebook(path: Path) -> Iterator[Shown]:
         source = "".join(cell["source"])
         for text, searched in commanded(source):
             yield Shown(text, searched, where)
-        of_code = cell["cell_type"] == "code"
-        for text in called(source) if of_code else told(source):
-            yield Shown(text, "pictograms" if of_code or where != OPENS_ON_PHOTOGRAPHS else "photographs", where)
+        for text in called(source) if cell["cell_type"] == "code" else told(source):
+            yield Shown(text, "pictograms", where)
 
 
 def page_script() -> str:
@@ -197,7 +196,7 @@ TAUGHT = {
     "cani sulla spiaggia",
     "due cani corrono nella neve",
 }
-QUERIES = [query for query in shown() if query.text not in TAUGHT]
+QUERIES = [query for query in shown() if query.text not in TAUGHT | {text for text, _ in EVERYDAY_QUERIES}]
 
 
 def of_world(name: str) -> list:
