@@ -180,7 +180,7 @@ def image_bar(
 ) -> Iterator[tuple[slice, list[ReadVisual | LabError]]]:
     "The batches, with a progress bar that counts images; no bar without images"
     n = len(batches.sources)
-    with progress_bar(total=n, desc="reading images", unit=" images", leave=False, disable=not n) as bar:
+    with progress_bar(total=n, desc="reading images", unit=" images", disable=not n) as bar:
         for part, images in batches:
             yield part, images
             bar.update(len(images))
