@@ -136,7 +136,7 @@ def rewritten(folder, **changes):
 
 @pytest.mark.parametrize("engine", ["MilvusEngine", "LanceEngine"])
 @pytest.mark.parametrize(
-    "uri", ["http://{}", "tcp://{}", "http://me:x@{}/y.db", "{tmp}/out/x.db", "../x.db", "out/x.db"]
+    "uri", ["http://{}", "tcp://{}", "s3://{}/x", "http://me:x@{}/y.db", "{tmp}/out/x.db", "../x.db", "out/x.db"]
 )
 def test_a_record_alone_sends_no_token_and_creates_nothing(gallery, tmp_path, monkeypatch, engine, uri):
     monkeypatch.setenv("MILVUS_TOKEN", "root:secret")

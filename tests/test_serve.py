@@ -634,10 +634,10 @@ def test_originals_are_asked_for_once(gallery, drawn, tmp_path, monkeypatch, cap
     assert not galleries._shown_originals(gallery) and "--originals FOLDER" in capsys.readouterr().err
     for stream in (sys.stdin, sys.stderr):
         monkeypatch.setattr(stream, "isatty", lambda: True)
-    monkeypatch.setattr("builtins.input", lambda: "y")
+    monkeypatch.setattr(sys.stdin, "readline", lambda: "y\n")
     assert galleries._shown_originals(gallery) == str(drawn)
     assert f"original files below {drawn}" in capsys.readouterr().err
-    monkeypatch.delattr("builtins.input")
+    monkeypatch.setattr(sys.stdin, "readline", lambda: "n\n")  # not asked again
     assert galleries._shown_originals(gallery) == str(drawn)
 
 

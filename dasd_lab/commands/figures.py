@@ -219,7 +219,8 @@ def _method_for(paper: str, run: str | Path | None, corpus: str | None):  # a `c
     from dasd_lab.runs.shipped import run_for
 
     corpus = corpus or "pictograms"
-    return open_method(run or (None if paper == "dasd" else f"{run_for(corpus)}/{paper}"), corpus=corpus).eval()
+    own = None if paper == "dasd" else f"{run_for(corpus)}/{paper}"
+    return open_method(run or own, corpus=corpus).eval()
 
 # %% ../../nbs/11_commands/32_figures.ipynb #787babd8
 @command

@@ -447,7 +447,9 @@ def _shown_originals(gallery) -> str:
     in_terminal = sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()
     if key not in answers and in_terminal and (folder := _common_folder(gallery)):
         note(f"Show original files below {folder} as well as thumbnails? y or n, asked once")
-        answers[key] = folder if input().strip().lower().startswith("y") else ""
+        answers[key] = (
+            folder if sys.stdin.readline().strip().lower().startswith("y") else ""
+        )  # also at the end of input
         write_json(answers, file)
     if not answers.get(key):
         note("Thumbnails are shown; --originals FOLDER shows the original files below a folder as well.")

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from common import RESULTS
+from sklearn.metrics import average_precision_score
 from torch import Tensor, nn
 from tqdm import tqdm
 
@@ -25,6 +26,7 @@ from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.corpora.published.everyday import everyday_labels, everyday_words
 from dasd_lab.evaluation.probes import mean_and_width
 from dasd_lab.runs.loading import load_run
+from dasd_lab.training.losses import contrastive
 
 STEPS, BATCH, TEMPERATURE = 800, 256, 0.05
 SHARES = 0.0, 0.5  # weights of prototypes
@@ -63,11 +65,9 @@ class Heads(nn.Module):
         return F.normalize(self.text(vectors), dim=-1)
 
 
-def contrastive(images: Tensor, texts: Tensor) -> Tensor:
+def loss_of(images: Tensor, texts: Tensor) -> Tensor:
     "InfoNCE in both directions"
-    logits = images @ texts.T / TEMPERATURE
-    right = torch.arange(len(logits))
-    return (F.cross_entropy(logits, right) + F.cross_entropy(logits.T, right)) / 2
+    return contrastive(dict(image_features=images, target_features=texts), TEMPERATURE, "mean")
 
 
 def prototypes(features: Tensor, classes: Tensor, last: nn.Linear, steps: int = 4) -> Tensor:
@@ -89,11 +89,11 @@ def trained(data: dict, share: float, seed: int) -> Heads:
     for _ in tqdm(range(STEPS), desc=f"prototypes {share}, seed {seed}"):
         chosen = torch.randint(len(data["captions"]), (BATCH,), generator=generator)
         pictures = data["train"][data["picture"][chosen]]
-        loss = contrastive(heads.pictures(pictures), heads.captions(data["captions"][chosen]))
+        loss = loss_of(heads.pictures(pictures), heads.captions(data["captions"][chosen]))
         if share:
             classes = torch.randperm(len(data["names"]), generator=generator)[:BATCH]
             made = prototypes(pictures, classes, data["last"])
-            loss = loss + share * contrastive(heads.pictures(made), heads.captions(data["names"][classes]))
+            loss = loss + share * loss_of(heads.pictures(made), heads.captions(data["names"][classes]))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -105,13 +105,6 @@ def recall(scores: Tensor, picture: Tensor) -> float:
     "Mean of recall@1, 5 and 10 over captions [Q] that look for their pictures"
     rank = (scores > scores.gather(1, picture[:, None])).sum(1)
     return float(np.mean([(rank < k).float().mean() for k in (1, 5, 10)]))
-
-
-def precision(scores: Tensor, relevant: Tensor) -> float:
-    "Mean average precision of queries [Q, N] bool"
-    hits = relevant.gather(1, scores.argsort(1, descending=True)).float()
-    at_hits = hits.cumsum(1) / torch.arange(1, hits.shape[1] + 1) * hits
-    return float((at_hits.sum(1) / hits.sum(1)).mean())
 
 
 def gathered(method) -> dict:
@@ -161,7 +154,7 @@ def measured(data: dict, heads: Heads, w: float) -> dict[str, float]:
         for name, (split, vectors, targets) in data["searches"].items()
     }
     for language, (vectors, relevant) in data["labels"].items():
-        figures[f"everyday {language}"] = precision(scores(vectors, data["everyday"]), relevant)
+        figures[f"everyday {language}"] = average_precision_score(relevant.T, scores(vectors, data["everyday"]).T)
     return figures
 
 
