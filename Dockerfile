@@ -15,7 +15,7 @@ RUN dasd-lab publish "$RUN" /model --onnx --no-table
 FROM python:3.12-slim
 RUN --mount=type=bind,from=graphs,source=/made,target=/made \
   pip install --no-cache-dir -c /made/constraints.txt "dasd_lab[light] @ file://$(echo /made/*.whl)"
-COPY --from=graphs /model/onnx /model
+COPY --from=graphs --chown=10001 /model/onnx /model
 RUN useradd --create-home --uid 10001 lab && mkdir /gallery && chown lab /gallery
 USER lab
 WORKDIR /home/lab

@@ -32,6 +32,19 @@ def unpacked(
     return (levels - 8) * scales
 
 # %% ../../nbs/03_backbone/1_towers/73_packed_encoder.ipynb #0f2fd4a9
+def _keys(
+    data: np.ndarray,  # uint8, at least eight bytes more than the texts take
+    starts: np.ndarray,  # of texts
+    lengths: np.ndarray,  # of texts, at least 1
+) -> np.ndarray:  # uint64
+    "Keys of texts, of their first and last eight bytes and their length; few texts share one"
+    eight = np.ndarray(len(data) - 7, np.uint64, data, strides=(1,))
+    shown = np.minimum(lengths, 8)
+    mask = np.uint64(2**64 - 1) >> (64 - 8 * shown).astype(np.uint64)
+    first, last = eight[starts] & mask, eight[starts + lengths - shown] & mask
+    return (first * np.uint64(0x9E3779B97F4A7C15) ^ last) * np.uint64(0xC2B2AE3D27D4EB4F) + lengths.astype(np.uint64)
+
+
 class PackedEncoder:
     "The file of an encoder in four bits; tensors are unpacked when they are asked for"
 
@@ -53,14 +66,15 @@ class PackedEncoder:
             layer_norm_eps=epsilon,
         )
         n, start, end, pad, unknown, size = self._numbers("5iQ")
-        bounds = self._array(np.uint32, n + 1)
-        self._bounds = bounds.tolist()
-        self.longest = int(np.diff(bounds).max())  # bytes of a piece
+        self._bounds = self._array(np.uint32, n + 1)
+        lengths = np.diff(self._bounds).astype(np.int64)
+        self.longest = int(lengths.max())  # bytes of a piece
         self.scores = self._array(np.float32, n)
-        self._text = self._array(np.uint8, size).tobytes()
-        hashes = np.fromiter((hash(self._text[a:b]) for a, b in zip(self._bounds, self._bounds[1:])), np.int64, n)
-        self._order = hashes.argsort()  # a dictionary of all pieces would take 45 MB
-        self._hashes = hashes[self._order]
+        self._text = self._data[self._at :]
+        keys = _keys(self._array(np.uint8, size + 8), self._bounds[:-1].astype(np.int64), lengths)
+        self._at -= 8
+        self._order = keys.argsort()  # a dictionary of all pieces would take 45 MB
+        self._keys = keys[self._order]
         self.special = dict(start=self.piece(start), end=self.piece(end), pad=self.piece(pad))
         # what a tokenizer has besides the pieces of a text: the piece with the least score defines that of unknown text
         self.always = unknown, start, end, pad, int(self.scores.argmin())
@@ -122,7 +136,7 @@ def token_vectors(
 @patch
 def piece(self: PackedEncoder, i: int) -> str:
     "The text of a piece"
-    return self._text[self._bounds[i] : self._bounds[i + 1]].decode()
+    return self._text[self._bounds[i] : self._bounds[i + 1]].tobytes().decode()
 
 
 @patch
@@ -131,8 +145,11 @@ def find(
     texts: Sequence[str],  # any
 ) -> list[int]:  # ids of those that are pieces
     "Find pieces"
-    places = np.searchsorted(self._hashes, [hash(text.encode()) for text in texts]).clip(max=len(self._order) - 1)
-    return [i for i, text in zip(self._order[places].tolist(), texts) if self.piece(i) == text]
+    lengths = np.array([len(text.encode()) for text in texts], np.int64)
+    data = np.frombuffer("".join(texts).encode() + bytes(8), np.uint8)
+    keys = _keys(data, lengths.cumsum() - lengths, lengths)
+    places = zip(*(self._keys.searchsorted(keys, side) for side in ("left", "right")), texts)
+    return [i for start, stop, text in places for i in self._order[start:stop].tolist() if self.piece(i) == text]
 
 # %% ../../nbs/03_backbone/1_towers/73_packed_encoder.ipynb #ece8b5c0
 def unigram_tokenizer(

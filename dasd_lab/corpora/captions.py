@@ -333,8 +333,13 @@ def plain_text(
     return quoted[1] if quoted and text.count(text.strip()[0]) < 3 else text
 
 # %% ../../nbs/01_corpora/1_core/10_captions.ipynb #83fd124e
-_LETTERS = str.maketrans(dict(zip("łđøıħأإآٱىةґѓ", "ldoihاااايهгг")) | dict(ß="ss", æ="ae", œ="oe", þ="th"))
-_UMLAUTS = str.maketrans(dict(ä="ae", ö="oe", ü="ue", å="aa", ø="oe"))
+_LETTERS = dict(zip("łđøıħأإآٱىةґѓ", "ldoihاااايهгг")) | dict(ß="ss", æ="ae", œ="oe", þ="th")
+_UMLAUTS = dict(ä="ae", ö="oe", ü="ue", å="aa", ø="oe")
+
+
+def _replaced(text: str, letters: Mapping[str, str]) -> str:
+    "As `translate`, in a fraction of its time: of a long text, or one in other letters"
+    return reduce(lambda text, pair: text.replace(*pair), letters.items(), text)
 
 
 _MARKS = regex.compile(r"\p{Mn}+")
@@ -344,7 +349,7 @@ def folded(
     text: str,  # in lower case
 ) -> str:
     "Words without marks, and with the basic forms of their letters"
-    return _MARKS.sub("", unicodedata.normalize("NFD", text.translate(_LETTERS)))
+    return _MARKS.sub("", unicodedata.normalize("NFD", _replaced(text, _LETTERS)))
 
 
 _WORD = re.compile(rf"[^\W\d_](?:[^\W\d_]|[{COMBINING_MARKS}])*")
@@ -364,11 +369,12 @@ class Spelling:
         "Words of a language by their lower case; the first one in lower case by its form without marks"
         if language not in self._kept:
             usual = {word.lower(): word for word in self.words.get(language, ())}
-            forms: dict[str, str] = {}
+            forms = dict(zip(usual, usual))
             words = "\n".join(usual)  # all at once: word by word takes three times as long
-            for text in (words, words.translate(_UMLAUTS)):
+            for text in {words, _replaced(words, _UMLAUTS)}:
                 for word, form in zip(usual, folded(text).split("\n")):
-                    forms[form] = min(word, forms.get(form, word))
+                    if form != word:
+                        forms[form] = min(word, forms.get(form, word))
             self._kept[language] = usual, forms
         return self._kept[language]
 

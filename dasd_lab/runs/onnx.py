@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['OPSET', 'LEAST', 'CaptionStep', 'SourceStep', 'ImageStep', 'ScoreStep', 'SentenceStep', 'write_graph', 'write_small',
-           'export_run']
+           'part_weights', 'export_run']
 
 # %% ../../nbs/05_runs/80_onnx.ipynb #166e345b
 import logging
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,12 @@ from ..base.foundation import expect, extra
 from ..base.methods import as_array, unit
 from ..base.presets import plain
 from ..base.storage import seal, whole_folder, write_tensors
+from ..corpora.languages import english_name
 from ..methods.baselines.frozen import FROZEN
 from ..methods.baselines.teacher import SentenceHead, Teacher, state_means
 from ..methods.smalr.encoder import SMALR, precomputed
 from ..methods.smalr.vocabulary import WordVocabulary
-from .light import Graphs, graphs_folder
+from .light import Graphs, graphs_folder, weights_beside
 from .loading import load_run
 from .shipped import MULTILINGUAL, run_folder, run_parts
 
@@ -180,9 +182,22 @@ class SentenceStep(nn.Module):
 
 # %% ../../nbs/05_runs/80_onnx.ipynb #052c8b74
 OPSET = 20
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    "Without the lines that libraries log of each matrix"
+    logging.disable(logging.INFO)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
 _KNOWN = {torch.ops.aten.searchsorted.Tensor: lambda known, values, **_: (values[..., None] > known).sum(-1)}
 
 
+@_quiet()
 @torch.no_grad()
 def write_graph(
     step: nn.Module,  # in evaluation mode
@@ -192,7 +207,7 @@ def write_graph(
 ) -> None:
     "Export a step with a batch of any size, and captions of any length"
     with extra("onnx"):
-        import onnxscript  # noqa: F401  the exporter needs it
+        from onnxscript.ir.passes.common import ClearMetadataAndDocStringPass
     outputs = step(*inputs)  # what is made on first use is made now
     names = list(outputs) if isinstance(outputs, dict) else ["features"]
     batch = torch.export.Dim("batch")
@@ -201,9 +216,12 @@ def write_graph(
         rows = next(i for i, values in enumerate(inputs) if values.ndim < 4)
         axes[rows][1] = torch.export.Dim("tokens", min=3, max=longest)
     program = torch.export.export(step, tuple(inputs), dynamic_shapes=tuple(axes)).run_decompositions(_KNOWN)
-    torch.onnx.export(program, dynamo=True, opset_version=OPSET, output_names=names, verbose=False).save(path)
+    graph = torch.onnx.export(program, dynamo=True, opset_version=OPSET, output_names=names, verbose=False)
+    ClearMetadataAndDocStringPass()(graph.model)  # which code made a node, with paths of this machine
+    graph.save(path)
 
 # %% ../../nbs/05_runs/80_onnx.ipynb #0fca78ff
+@_quiet()
 def write_small(
     path: Path,  # of a graph
     small: Path,  # the file to write
@@ -212,13 +230,18 @@ def write_small(
     with extra("onnx"):
         import onnx
         from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
-    logging.disable(logging.INFO)  # each matrix is a line
-    try:
-        quantizer = MatMulNBitsQuantizer(onnx.load(path), 8, 32, is_symmetric=True, accuracy_level=4)
-        quantizer.process()
-        quantizer.model.save_model_to_file(small, False)
-    finally:
-        logging.disable(logging.NOTSET)
+    quantizer = MatMulNBitsQuantizer(onnx.load(path), 8, 32, is_symmetric=True, accuracy_level=4)
+    quantizer.process()
+    quantizer.model.save_model_to_file(small, False)
+
+
+def part_weights(
+    path: Path,  # of a graph, which is written again
+) -> None:
+    "Move the weights into a file beside a graph, of which a process maps what it reads"
+    import onnx
+
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location=weights_beside(path).name)
 
 # %% ../../nbs/05_runs/80_onnx.ipynb #c3927c28
 _BLANK = np.zeros((8, 8, 3), np.uint8)
@@ -321,6 +344,7 @@ def _facts(method: RetrievalMethod, readers: dict[str, Any]) -> dict[str, Any]:
         limits={name: dict(max_length=r.context_length, length=r.pad_length) for name, r in readers.items()},
         words=isinstance(method.tokenizer, WordVocabulary),
         languages=list(method.languages),
+        names={code: english_name(code) for code in method.reached},
         languages_read=list(dict.fromkeys((backbone.source_language, *backbone.languages))),
         backbone=facts | dict(embed_dim=backbone.embed_dim, quick_gelu=bool(backbone.config.get("quick_gelu"))),
         concepts=about,
@@ -375,6 +399,8 @@ def export_run(
             write_graph(module.eval(), inputs, f / f"{name}.onnx", longest)
             if name not in ("image", "score"):
                 write_small(f / f"{name}.onnx", f / f"{name}.int8.onnx")
+        for path in sorted(f.glob("*.onnx")):
+            part_weights(path)
         facts = _facts(method, readers) | dict(cosines={})
         seal(f, kind="onnx", **facts)
         for precision, least in LEAST.items():
