@@ -1,13 +1,13 @@
 """Shared by the studies: their options, folders, pictograms as large as photographs, a frozen backbone of two published
 encoders"""
 
-import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import distribution
 from pathlib import Path
 
 import numpy as np
 import torch
+from cyclopts import App, Parameter
 from tqdm import tqdm
 
 from dasd_lab.backbone.towers import Backbone
@@ -21,31 +21,26 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "data/results"
 
 
-def options(
+def start(
+    main: Callable,  # of a script, whose options have types and defaults
     doc: str,  # of the script
-    **defaults,  # option → its value if it is not given; of a list, one of several values; of a bool, False
-) -> argparse.Namespace:
-    "Options of a script from their default values"
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in defaults.items():
-        how = dict(default=default, type=type(default))
-        if isinstance(default, list):
-            how |= dict(nargs="+", type=type(default[0]) if default else str)
-        if isinstance(default, bool):
-            how = dict(action="store_true")
-        parser.add_argument(f"--{name}", **how)
-    return parser.parse_args()
+) -> None:
+    "Run a script with the options of the command line; a list takes several values"
+    usual = Parameter(consume_multiple=True, negative=())
+    app = App(help=doc, help_format="plaintext", default_parameter=usual)
+    app.default(main)
+    app()
 
 
 class Larger(Corpus):
     "A split of the built-in corpus at the image size of a published encoder"
 
-    def __init__(self, part: str, split: str, n: int | None = None):
+    def __init__(self, part: str, split: str):
         self.small = load_corpus("pictograms", part=part)
         self.name = part
         self.languages = self.small.languages
         self.splits = (split,)
-        self.ids = self.small.visuals(split).ids[:n]
+        self.ids = self.small.visuals(split).ids
 
     def visuals(self, split):
         return Visuals(self.ids, lambda i: np.asarray(self.small.picture(self.ids[i], 224).convert("RGB"))[None])

@@ -12,7 +12,7 @@ import time
 from functools import partial
 
 import pandas as pd
-from common import RESULTS, options
+from common import RESULTS, start
 
 from dasd_lab.backbone.towers import fingerprint
 from dasd_lab.base.storage import write_json
@@ -41,7 +41,7 @@ def measure(method, corpus, languages: list[str], translator, gloss: bool) -> di
     return dict(translator=consistent.translator.name, rows=rows, fitted=fitted, seconds=seconds)
 
 
-def main(method: str, out: str) -> None:
+def main(method: str = "dasd", out: str = "") -> None:
     corpus = load_corpus("pictograms")
     own, option = ("", "") if method == "dasd" else (f"_{method}", f" --method {method}")
     model = load_run("pictograms" if method == "dasd" else f"pictograms/{method}").eval()
@@ -63,4 +63,4 @@ def main(method: str, out: str) -> None:
 
 
 if __name__ == "__main__":
-    main(**vars(options(__doc__, method="dasd", out="")))
+    start(main, __doc__)

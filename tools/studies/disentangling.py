@@ -13,7 +13,7 @@ designs of f_sa, none of which ships: `tools/studies/designs.py` of version 0.29
 import numpy as np
 import pandas as pd
 import torch
-from common import RESULTS, ROOT, options
+from common import RESULTS, ROOT, start
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from dasd_lab.backbone.features import frozen_features, store_in
@@ -173,7 +173,7 @@ def photographs_figures(method: RetrievalMethod, corpus: Corpus) -> dict:
     return figures
 
 
-def main(world: str, forms: list[str], seeds: list[int]) -> None:
+def main(world: str = "pictograms", forms: list[str] = tuple(FORMS), seeds: list[int] = (0, 1, 2)) -> None:
     "Train and measure what is missing"
     is_built_in = world == "pictograms"
     corpus = corpus_named(load_preset(f"dasd.{world}")["corpus"])
@@ -204,4 +204,4 @@ def main(world: str, forms: list[str], seeds: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    main(**vars(options(__doc__, world="pictograms", forms=list(FORMS), seeds=[0, 1, 2])))
+    start(main, __doc__)

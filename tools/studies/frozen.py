@@ -7,7 +7,7 @@ of adapters start from. A tower is a line of data/results/frozen.jsonl and is no
 the one before version 0.11 is in the history of data/weights/pictograms/backbone. The same figures on photographs are
 lines of data/results/photographs.jsonl (`dasd-lab table methods --corpus flickr8k --methods frozen`)."""
 
-from common import RESULTS, options
+from common import RESULTS, start
 
 from dasd_lab.backbone.towers import fingerprint, load_backbone
 from dasd_lab.corpora.catalog import load_corpus
@@ -19,7 +19,7 @@ from dasd_lab.runs.shipped import shipped_run
 LANGUAGES = ("de", "fr", "cs", "zh", "ja", "es", "ar")
 
 
-def main(backbone: str) -> None:
+def main(backbone: str = str(shipped_run() / "backbone")) -> None:
     corpus = load_corpus("pictograms")
     tower = load_backbone(backbone)
     job = dict(corpus=corpus.checksum, backbone=fingerprint(tower), split="test", origin="human")
@@ -32,4 +32,4 @@ def main(backbone: str) -> None:
 
 
 if __name__ == "__main__":
-    main(**vars(options(__doc__, backbone=str(shipped_run() / "backbone"))))
+    start(main, __doc__)

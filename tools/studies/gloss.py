@@ -4,7 +4,7 @@ python tools/studies/gloss.py                       # test split → data/result
 python tools/studies/gloss.py --split validation    # printed only; the word lists were improved on this split"""
 
 from common import RESULTS as FOLDER
-from common import ROOT, options
+from common import ROOT, start
 
 from dasd_lab.backbone.towers import load_backbone
 from dasd_lab.base.storage import write_json
@@ -26,10 +26,13 @@ def gloss_results(split: str, languages: list[str] | None = None) -> Results:
     return evaluate(method, corpus, split, languages or codes)
 
 
-if __name__ == "__main__":
-    split = options(__doc__, split="test").split
+def main(split: str = "test") -> None:
     results = gloss_results(split)
     print(results.to_markdown())
     if split == "test":
         facts = dict(about=results.about, command="python tools/studies/gloss.py")
         write_json(facts | dict(rows=results.rows, mean_recall=results.mean_recall), RESULTS)
+
+
+if __name__ == "__main__":
+    start(main, __doc__)

@@ -19,7 +19,7 @@ from itertools import product
 
 import numpy as np
 import pandas as pd
-from common import RESULTS, ROOT, Larger, encoded, options, photo_backbone, project, slowly
+from common import RESULTS, ROOT, Larger, encoded, photo_backbone, project, slowly, start
 from fastcore.basics import groupby
 
 from dasd_lab.backbone.towers import fingerprint
@@ -201,7 +201,12 @@ def planned(corpora: Sequence[str], seeds: Sequence[int], variants: Sequence[str
             yield corpus, variant, languages, seed
 
 
-def main(stamps: str, seeds: list[int], corpora: list[str], variants: list[str]) -> None:
+def main(
+    stamps: str = "",
+    seeds: list[int] = (0, 1, 2),
+    corpora: list[str] = tuple(LANGUAGES),
+    variants: list[str] = ("SMALR", "DASD"),
+) -> None:
     "Train and evaluate all runs that the results file does not have"
     study = Study(stamps)
     jobs = [study.job(*run) for run in planned(corpora, seeds, variants)]
@@ -210,4 +215,4 @@ def main(stamps: str, seeds: list[int], corpora: list[str], variants: list[str])
 
 
 if __name__ == "__main__":
-    main(**vars(options(__doc__, stamps="", seeds=[0, 1, 2], corpora=list(LANGUAGES), variants=["SMALR", "DASD"])))
+    start(main, __doc__)

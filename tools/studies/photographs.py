@@ -13,7 +13,7 @@ import re
 from collections import Counter
 
 import numpy as np
-from common import RESULTS, options
+from common import RESULTS
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from dasd_lab.base.storage import write_json
@@ -74,10 +74,13 @@ def found_by_words(corpus: Flickr8k, queries: str, documents: str) -> dict:
     return dict(queries=queries, documents=documents, pictures=len(order), R10=float((rank <= 10).mean()))
 
 
-if __name__ == "__main__":
-    options(__doc__)
+def main() -> None:
     flickr8k = load_corpus("flickr8k")
     fields = {name: about_field(flickr8k, name, trained) for name, trained in DESCRIBED.items()}
     searches = [found_by_words(flickr8k, *pair) for pair in SEARCHES]
     found = dict(command="python tools/studies/photographs.py", sample=SAMPLE, fields=fields, searches=searches)
     write_json(found, RESULTS / "photographs_captions.json")
+
+
+if __name__ == "__main__":
+    main()

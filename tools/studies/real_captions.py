@@ -28,7 +28,7 @@ from itertools import product
 from pathlib import Path
 
 import torch
-from common import RESULTS, ROOT, options, slowly
+from common import RESULTS, ROOT, slowly, start
 
 from dasd_lab.backbone.text_towers import precision_used
 from dasd_lab.backbone.towers import Backbone
@@ -154,7 +154,14 @@ class Study:
         return row | figures(run.method, self.split) | (variation(run.method) if run.method.name == "dasd" else {})
 
 
-def main(seeds: list[int], variants: list[str], steps: int, rate: float, split: str, out: str) -> None:
+def main(
+    seeds: list[int] = (0, 1, 2),
+    variants: list[str] = (),
+    steps: int = 0,
+    rate: float = 0.0,
+    split: str = TEST,
+    out: str = "",
+) -> None:
     "Train and evaluate what is missing"
     chosen = variants or (LONG_VARIANTS if steps >= LONG else USUAL)
     jobs = [dict(variant=UNTRAINED, seed=0), *(dict(variant=v, seed=s) for s, v in product(seeds, chosen))]
@@ -163,4 +170,4 @@ def main(seeds: list[int], variants: list[str], steps: int, rate: float, split: 
 
 
 if __name__ == "__main__":
-    main(**vars(options(__doc__, seeds=[0, 1, 2], variants=[], steps=0, rate=0.0, split=TEST, out="")))
+    start(main, __doc__)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 
 import torch
-from common import RESULTS, options
+from common import RESULTS, start
 from torch import Tensor
 from tqdm.auto import tqdm
 
@@ -45,7 +45,9 @@ def agreement(full: Sequence[list[int]], found: Sequence[list[int]], targets: Se
     )
 
 
-def main(run: str, queries: int, pairs: int, out: str) -> None:
+def main(
+    run: str = "pictograms/leccr", queries: int = 500, pairs: int = 9, out: str = str(RESULTS / "two_stage.json")
+) -> None:
     torch.set_num_threads(1)
     method = load_run(run).eval()
     corpus = load_corpus("pictograms")
@@ -81,4 +83,4 @@ def main(run: str, queries: int, pairs: int, out: str) -> None:
 
 
 if __name__ == "__main__":
-    main(**vars(options(__doc__, run="pictograms/leccr", queries=500, pairs=9, out=str(RESULTS / "two_stage.json"))))
+    start(main, __doc__)
