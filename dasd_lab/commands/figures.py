@@ -9,7 +9,7 @@ __all__ = ['Draw', 'FIGURES', 'PAGE', 'FigureInput', 'caption_map', 'caption_gro
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -42,47 +42,25 @@ class FigureInput:
     seed: int = 0  # of the sample, the map and the clusters
     layout: Literal["umap", "tsne"] = "umap"  # of a map; the paper has t-SNE
 
-    @cached_property
-    def captions(self) -> list:
-        "A sample of the captions that people wrote, or of all where there are none"
+    def maps(
+        self,
+        **settings,  # of the explorer Styles
+    ) -> Any:  # a `StylesState` with an analysis
+        "Maps and clusters of captions, as the explorer Styles computes them"
+        from dasd_lab.explore.styles.state import StylesState
+        from dasd_lab.explore.workbench import Workbench
 
-        readable = [language for language in self.method.languages if language in self.corpus.languages]
         expect(
-            readable and set(self.languages) <= set(readable),
-            f"captions in {', '.join(self.languages) or 'a language of the run'}",
-            f"some of {readable}, which both the run and the corpus have",
-            "Choose --languages or --corpus accordingly.",
+            hasattr(self.method, "disentangler"), f"{self.method.name} without f_sa", "a run of DASD", "Choose --run."
         )
-        every = []
-        for language in self.languages or readable[:1]:
-            own = self.corpus.all_captions(self.split, language)
-            every += [caption for caption in own if caption.origin == "human"] or own
-        return random.Random(self.seed).sample(every, min(self.n, len(every)))
-
-    @cached_property
-    def english(self) -> dict[str, str]:  # image → text
-        "The first caption of each image in the source language"
-        captions = self.corpus.all_captions(self.split, self.method.backbone.source_language)
-        return {caption.visual_id: caption.text for caption in reversed(captions)}
+        bench = Workbench(self.method, self.corpus, (self.split,))
+        settings |= dict(languages=tuple(self.languages), n=self.n, seed=self.seed, reducer=self.layout)
+        state = StylesState(bench, **settings)
+        state.show(state.compute())
+        return state
 
 # %% ../../nbs/11_commands/32_figures.ipynb #76b274bf
 Draw = Callable[[FigureInput], tuple[str, dict]]  # the body of an HTML page, and its data, plain
-
-# %% ../../nbs/11_commands/32_figures.ipynb #06ba8382
-def _clustered(given: FigureInput, feature: str, n_clusters: int) -> tuple:
-    "Features of captions, their clusters by k-means, and facts about them"
-    from dasd_lab.evaluation.maps import ClusterSpec, caption_facts, caption_features, feature_names, find_clusters
-
-    expect(
-        feature in feature_names(given.method),
-        f"{given.method.name} without {feature}",
-        "a run of DASD",
-        "Choose --run.",
-    )
-    features = caption_features(given.method, given.captions)[feature]
-    clusters = find_clusters(features, ClusterSpec(n_clusters=n_clusters, seed=given.seed))
-    facts = caption_facts(given.captions, given.corpus.facts, lambda visual_id: given.english.get(visual_id, ""))
-    return features, clusters, facts
 
 # %% ../../nbs/11_commands/32_figures.ipynb #fece48bf
 def caption_map(
@@ -92,43 +70,18 @@ def caption_map(
     n_clusters: int,  # of k-means
 ) -> tuple[str, dict]:
     "Captions on a map of one feature, coloured by a known label"
-    import numpy as np
-    import pandas as pd
+    from dasd_lab.explore.styles.figures import legend_html, map_figure
 
-    from dasd_lab.evaluation.maps import MapSpec, draw_map, label_agreement
-    from dasd_lab.explore.styles.figures import hover_text, kind_marks, points_trace
-    from dasd_lab.explore.styles.state import NAMES, Colouring
-    from dasd_lab.explore.theme import figure
-
-    features, clusters, facts = _clustered(given, feature, n_clusters)
-    points = draw_map(features, MapSpec(given.layout, seed=given.seed))
-    axis = dict(umap="UMAP", tsne="t-SNE")[given.layout]
-    name = label if label in facts else "length"
-    labels = [cell[0] if isinstance(cell, tuple) and cell else str(cell or "–") for cell in facts[name]]
-    colouring = Colouring(name, np.array(labels, dtype=object), tuple(sorted(set(labels))))
-    drawn = figure(
-        points_trace(points, colouring, [hover_text(c) for c in given.captions]),
-        title=NAMES[feature],
-        height=560,
-        x=f"{axis} 1 (no unit)",
-        y=f"{axis} 2 (no unit)",
-        xaxis_showticklabels=False,
-        yaxis_showticklabels=False,
-    )
-    for kind, (colour, symbol) in kind_marks(colouring).items():
-        drawn.add_scatter(
-            x=[None],
-            y=[None],
-            mode="markers",
-            name=kind,
-            marker=dict(color=colour, symbol=symbol, size=10),
-            showlegend=True,
-        )
-    agreement = label_agreement(clusters, labels)
-    table = pd.DataFrame([(c.text, c.language) for c in given.captions], columns=["text", "language"])
-    table = table.assign(label=labels, cluster=clusters + 1, x=points[:, 0].astype(float), y=points[:, 1].astype(float))
-    data = dict(feature=feature, label=name, nmi=agreement.nmi, nmi_by_chance=agreement.nmi_chance)
-    return drawn.to_html(full_html=False, include_plotlyjs=True), data | dict(captions=table.to_dict("records"))
+    state = given.maps(colour=label, n_clusters=n_clusters)
+    found, colouring = state.analysis, state.colouring(feature)
+    drawn = map_figure(state, feature, 560).to_html(full_html=False, include_plotlyjs=True)
+    places = zip(found.captions, map(str, colouring.values), found.clusters[feature], found.maps[feature].tolist())
+    rows = [
+        dict(text=c.text, language=c.language, label=of, cluster=int(k) + 1, x=x, y=y) for c, of, k, (x, y) in places
+    ]
+    agreement = found.agreement.set_index(["feature", "label"]).loc[feature, state.colour]
+    data = dict(feature=feature, label=state.colour, nmi=agreement.nmi, nmi_by_chance=agreement.nmi_chance)
+    return legend_html(colouring) + drawn, data | dict(captions=rows)
 
 # %% ../../nbs/11_commands/32_figures.ipynb #e1128440
 def caption_groups(
@@ -142,11 +95,13 @@ def caption_groups(
 
     from dasd_lab.evaluation.maps import cluster_table
 
-    table = cluster_table(*_clustered(given, feature, n_clusters), k=12)
+    state = given.maps(n_clusters=n_clusters)
+    found = state.analysis
+    table = cluster_table(found.features[feature], found.clusters[feature], found.facts, k=12)
     groups = []
     body = ""
     for row in table[table.cluster.isin(shown)].itertuples():
-        nearest = [(given.captions[i], given.english.get(given.captions[i].visual_id, "")) for i in row.typical]
+        nearest = [(found.captions[i], state.english(found.captions[i].visual_id)) for i in row.typical]
         sentences = [dict(text=c.text, language=c.language, en=english) for c, english in nearest]
         groups.append(dict(cluster=row.cluster + 1, captions=row.captions, marks=row.marks, sentences=sentences))
         body += f"<h2>Group {row.cluster + 1}: {row.captions} captions</h2><p>{escape(row.marks)}</p><ul>"
