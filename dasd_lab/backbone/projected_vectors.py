@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..base.foundation import expect
 
 # %% ../../nbs/03_backbone/1_towers/14_projected_vectors.ipynb #ce363a98
 class TokenVectors(nn.Module):
@@ -28,8 +27,6 @@ class TokenVectors(nn.Module):
         frozen: nn.Module | None = None,  # published vectors that are read as they are; None: vectors of its own
     ):
         super().__init__()
-        for name, value in dict(vocab_size=n_tokens, token_width=token_width).items():
-            expect(value >= 1, f"{name} = {value}", "1 or more", "Correct the preset.")
         self.embedding = frozen or nn.Embedding(n_tokens, token_width)
         self.target = nn.Linear(token_width, width)
         self.disentangling = nn.Linear(token_width, width) if separate else None
