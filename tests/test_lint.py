@@ -47,12 +47,6 @@ def test_actions_are_pinned_by_commit(before, uses, pinned):
     assert [line for line, _ in lint.unpinned_actions(f"steps:\n{before}{uses}\n")] == ([] if pinned else [2])
 
 
-def test_check_knows_each_module_and_suggests_names():
-    assert check.find_notebook("methods.dasd.adapters") == ROOT / "nbs/04_methods/1_dasd/20_adapters.ipynb"
-    with pytest.raises(SystemExit, match="such as methods.dasd.adapters"):
-        check.find_notebook("dasd.adapter")
-
-
 def test_tests_of_a_module_are_those_that_use_its_names():
     tests = check.tests_of("methods.smalr.consistency")
     assert tests and all(t.startswith("tests/test_") and "::test_" in t for t in tests)

@@ -3,7 +3,6 @@
 python tools/check.py dasd.adapters"""
 
 import ast
-import difflib
 import os
 import subprocess
 import sys
@@ -14,15 +13,6 @@ ROOT = Path(__file__).resolve().parents[1]
 NBS = ROOT / "nbs"
 sys.path.insert(0, str(ROOT / "tools/notebooks"))
 from order import exporting
-
-
-def find_notebook(module: str) -> Path:
-    "The notebook of a module, or an exit that names near matches"
-    notebooks = exporting(NBS)
-    if module not in notebooks:
-        similar = difflib.get_close_matches(module, notebooks, n=3) or list(notebooks)[:3]
-        sys.exit(f"No module {module!r}. Expected one of {len(notebooks)}, such as {', '.join(similar)}.")
-    return notebooks[module]
 
 
 def tests_of(module: str) -> list[str]:
@@ -56,7 +46,7 @@ def run_cells(notebook: Path) -> bool:
 def main(module: str) -> int:
     "Check a module; 1 where anything fails"
     began = time.monotonic()
-    notebook = find_notebook(module)
+    notebook = exporting(NBS).get(module) or sys.exit(f"No module {module!r}; they are named as below dasd_lab/.")
     os.chdir(ROOT)
     file = f"dasd_lab/{module.replace('.', '/')}.py"
     tests = tests_of(module)

@@ -82,7 +82,8 @@ def measure(name: str, place: Path) -> dict:
     source = backbone.source_language
     pairs = [f"a {c} {t}\tun {t2} {c2}" for c, c2 in COLOURS.items() for t, t2 in THINGS.items()]
     (place / "captions.tsv").write_text(f"{source}\tit\n" + "\n".join(pairs) + "\n")
-    text = backbone.text
+    text, tokens = backbone.text, backbone.tokenizer
+    frame = tokens.start_id, tokens.end_id, tokens.pad_id
     found = dict(
         backbone=name,
         kind=backbone.kind,
@@ -94,7 +95,7 @@ def measure(name: str, place: Path) -> dict:
         reading=text.reading,
         whole_context=text.whole_context,
         own_tokens=len(text.embedding.weight),
-        frame=[backbone.tokenizer.name(i) if i is not None else None for i in frame_ids(backbone.tokenizer)],
+        frame=[tokens.name(i) if i is not None else None for i in frame],
         source=source,
         languages=len(backbone.languages),
     )
@@ -107,10 +108,6 @@ def measure(name: str, place: Path) -> dict:
         sys.exit(1)
     card = read_json(place / f"run of {name}" / "card.json")
     return found | dict(trained=card["parameters"])
-
-
-def frame_ids(tokenizer) -> tuple:
-    return tokenizer.start_id, tokenizer.end_id, tokenizer.pad_id
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from PIL import Image
 from tqdm.auto import tqdm
 
 from dasd_lab.base.contracts import RetrievalMethod
+from dasd_lab.base.methods import unit
 from dasd_lab.base.presets import read_json
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.evaluation.retrieval import split_columns
@@ -62,10 +63,6 @@ class Widened(RetrievalMethod):
 
     def encode_visuals(self, visuals):
         return {k: v @ self.turn for k, v in self.inner.encode_visuals(visuals).items()}
-
-
-def unit(x: np.ndarray) -> np.ndarray:
-    return x / np.linalg.norm(x, axis=-1, keepdims=True)
 
 
 def quantiles(ms: list[float]) -> dict:
