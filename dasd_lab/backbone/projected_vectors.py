@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-
 # %% ../../nbs/03_backbone/1_towers/14_projected_vectors.ipynb #ce363a98
 class TokenVectors(nn.Module):
     "Multilingual token vectors, projected to the width of the text tower"

@@ -67,8 +67,6 @@ class Keeping:
     log_every: int = 10  # steps between two rows of the log
     trackers: tuple = ()  # beside TensorBoard, see `logging.check_trackers`
 
-
-
 # %% ../../nbs/06_training/1_loop/80_runs.ipynb #2c02146e
 @dataclass(frozen=True)
 class RunOptions:
