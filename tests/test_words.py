@@ -21,7 +21,7 @@ from dasd_lab.methods.smalr.encoder import SMALR, SMALRConfig, precomputed
 from dasd_lab.methods.smalr.latent import LatentConfig
 from dasd_lab.methods.smalr.vocabulary import WordVocabulary
 from dasd_lab.search.explain.consistent_queries import Consistent
-from dasd_lab.search.explain.rankings import learn_combination, moves, rank_table, rankings
+from dasd_lab.search.explain.rankings import learn_combination, moves, rankings
 from dasd_lab.search.explain.shared_words import (
     SharedWords,
     dictionary_check,
@@ -243,7 +243,6 @@ def test_rankings_are_those_of_the_wrapped_method(inner):
     table = moves(found, "CLC-A", 8)
     assert (table.was - table["rank"]).equals(table.moved)
     assert table.moved.sum() == 0
-    assert rank_table(found, "v0").loc["en", "rank"] == found.rank("en", "v0")
 
 
 def test_a_rank_counts_ties(inner):

@@ -15,7 +15,7 @@ import json
 import pkgutil
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -564,12 +564,6 @@ class CaptionPairs:
         "A batch with named columns"
         rows = {name: [getattr(self, name)[i] for i in index] for name in ("source", "target", "style")}
         return rows | dict(visual_index=self.visual_index[np.asarray(index)], language=self.language)
-
-    def batches(self, size: int, rng: np.random.Generator) -> Iterator[dict]:
-        "Shuffled batches of one epoch; the last one is left out if it is smaller, unless it is the only one"
-        order = rng.permutation(len(self))
-        for start in range(0, max(1, len(self) - size + 1), size):
-            yield self.take(order[start : start + size])
 
 # %% ../../nbs/01_corpora/1_core/50_catalog.ipynb #844f96f3
 def chosen_origins(

@@ -30,7 +30,7 @@ from dasd_lab.explore.theme import (
     tagged,
 )
 from ..workbench import Workbench
-from ...search.explain.rankings import Rankings, moves, rank_table
+from ...search.explain.rankings import Rankings, moves
 from ...search.explain.shared_words import SharedWords, english_of
 
 # %% ../../../nbs/09_explore/7_words/20_figures.ipynb #7f75f3f0
@@ -349,9 +349,8 @@ def rank_figure(
     known: bool = True,  # whether it is the target image
 ) -> go.Figure:
     "Rank of one image in every variant"
-    ranks = rank_table(found, id)["rank"]
     return rank_bars(
-        {variant_name(variant): rank for variant, rank in ranks.items()},
+        {variant_name(variant): rank for variant, rank in found.ranks.loc[id].items()},
         len(found.ids),
         f"Rank of the {target_name(known)}",
     )
