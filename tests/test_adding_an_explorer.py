@@ -37,7 +37,7 @@ class Lengths(Panel):
 
     def sections(self):
         least = self.control(number("Characters", 0, 100), "least")
-        self.found = self.text("dl-found", lambda s: f"{s.count()} captions", "least", static=True)
+        self.found = self.text("dl-found dl-static", lambda s: f"{s.count()} captions", "least")
         return [section("Captions", least, self.found)]"""
 EXPORT = "import sys; from nbdev.export import nb_export; [nb_export(path) for path in sys.argv[1:]]"
 OPENED = """

@@ -104,7 +104,7 @@ def test_panel_and_state_agree(bench):
     directions = {caption["direction"] for item in panel["dl-queries"].items for caption in item["captions"]}
     assert directions == {"rtl"}
     assert 'lang="ar" dir="rtl"' in panel["dl-query"].value
-    assert "text/html" in panel._repr_mimebundle_()
+    assert "<table" in panel.snapshot()
     for kind in KINDS:
         panel["dl-kinds"].value = kind
         assert len(panel["dl-queries"].items) == min(PAGE_SIZE, len(state.kinds()[kind]))

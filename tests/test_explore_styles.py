@@ -125,7 +125,7 @@ def test_what_is_shown_first_needs_no_captions(bench, tmp_path):
     method = bench.main.method
     gallery = Gallery(method).add([bench.picture(id) for id in bench.ids[:3]], ids="abc")
     panel = Styles(Workbench(method, gallery=gallery), keep_in=tmp_path, reducer="tsne")
-    panel.work.run(wait=True)
+    assert panel.snapshot().count("<figure") == 2  # both maps, in an exported page
     s = panel.state
     assert s.message == "" and s.shown == s.expressions[0]
     assert "<h3" in panel["dl-finding"].value

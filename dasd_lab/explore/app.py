@@ -17,7 +17,7 @@ from traitlets import Dict
 
 from ..base.contracts import expect
 from .controls import on_change, prose
-from .panel import Panel
+from .panel import Exported, Panel
 from .theme import CSS, web_file
 from .workbench import Workbench, first_workbench, first_world, open_worlds, world_workbench
 
@@ -49,7 +49,7 @@ class Address(anywidget.AnyWidget):
     _esm = web_file("address.js")
 
 # %% ../../nbs/09_explore/80_app.ipynb #ac99ea4f
-class App(w.VBox):
+class App(Exported):
     "All explorers in tabs"
 
     def __init__(
@@ -123,14 +123,8 @@ def show_workbench(
 # %% ../../nbs/09_explore/80_app.ipynb #89283ddc
 @patch
 def snapshot(self: App) -> str:
-    "The open explorers as static HTML"
-    return "".join(panel.snapshot() for panel in self.opened.values())
-
-
-@patch
-def _repr_mimebundle_(self: App, **options) -> dict | None:
-    data = super(App, self)._repr_mimebundle_(**options)
-    return data | {"text/html": self.snapshot()} if data else data
+    "The open explorers as static HTML; a web page of its own needs none"
+    return "" if self.address else "".join(panel.snapshot() for panel in self.opened.values())
 
 # %% ../../nbs/09_explore/80_app.ipynb #b19dbcee
 @patch

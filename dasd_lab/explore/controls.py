@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['DETECT', 'PAGE_SCRIPT', 'add_classes', 'on_change', 'prose', 'status_html', 'row', 'columns', 'section', 'button',
            'choose', 'number', 'language_options', 'Toggles', 'Fold', 'folded', 'QueryBox', 'QueryRow', 'PictureGrid',
-           'captions_html', 'pictures_html', 'PageScript', 'Plot', 'Task', 'WorldSwitch']
+           'captions_html', 'pictures_html', 'PageScript', 'Plot', 'points_html', 'Task', 'WorldSwitch']
 
 # %% ../../nbs/09_explore/0_shared/30_controls.ipynb #b773cd27
 import html
@@ -17,15 +17,17 @@ from pathlib import Path
 
 import anywidget
 import ipywidgets as w
+import numpy as np
 import plotly.graph_objects as go
 from fastcore.basics import patch
+from plotly.colors import sample_colorscale
 from plotly.io.json import to_json_plotly
 from plotly.offline import get_plotlyjs
 from traitlets import Bool, HasTraits, Int, List, Tuple, Unicode
 
 from ..base.contracts import Caption, LabError
 from .pictures import own_pictures, recent_folders, remember_folder
-from .theme import language_name, tagged, web_file
+from .theme import chip, language_name, tagged, web_file
 from .workbench import WORLDS, Workbench, open_worlds, world_workbench
 
 # %% ../../nbs/09_explore/0_shared/30_controls.ipynb #73ee7177
@@ -384,6 +386,30 @@ class Plot(anywidget.AnyWidget):
             trace.update(change, overwrite=True)
         self.changes = to_json_plotly(list(enumerate(changes)))
 
+# %% ../../nbs/09_explore/0_shared/30_controls.ipynb #0165a003
+def _looks(points: go.Scatter) -> Iterable[tuple[str, str]]:
+    "Colour and symbol of each point"
+    n, marker = len(points.x), points.marker
+    colours = np.broadcast_to(marker.color, n)
+    if colours.dtype.kind == "f":
+        colours = sample_colorscale(marker.colorscale, (colours - colours.min()) / max(np.ptp(colours), 1e-9))
+    return zip(colours, np.broadcast_to(marker.symbol or "circle", n))
+
+
+def points_html(
+    figure: go.Figure | None,  # of points; None: nothing
+) -> str:
+    "The title and the points of a figure as static HTML"
+    if figure is None:
+        return ""
+    points = np.concatenate([np.stack([trace.x, trace.y], 1) for trace in figure.data])
+    places = (points - points.min(0)) / np.maximum(np.ptp(points, 0), 1e-9) * (700, -450) + (10, 460)
+    looks = [look for trace in figure.data for look in _looks(trace)]
+    dots = [f'<g transform="translate({x:.0f} {y:.0f})">{chip(*look)}</g>' for (x, y), look in zip(places, looks)]
+    title = figure.layout.title.text or ""  # escaped already
+    svg = f'<svg viewBox="0 0 732 482" style="max-width:732px;border:1px solid #ccc" role="img">{"".join(dots)}</svg>'
+    return f'<figure style="margin:8px 0"><figcaption>{title}</figcaption>{svg}</figure>'
+
 # %% ../../nbs/09_explore/0_shared/30_controls.ipynb #77e0a11d
 class Task(w.HBox):
     "A button that starts work in the background, with its progress"
@@ -433,10 +459,10 @@ def run(
         self._again = self.running
         if not self.running:
             self.running = True
-            self._thread = threading.Thread(target=self._run, daemon=True)
-            self._thread.start()
+            self.thread = threading.Thread(target=self._run, daemon=True)
+            self.thread.start()
     if wait:
-        self._thread.join()
+        self.thread.join()
 
 # %% ../../nbs/09_explore/0_shared/30_controls.ipynb #e9f87d3b
 @patch

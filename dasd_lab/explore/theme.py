@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['COLOURS', 'SEQUENTIAL', 'DIVERGING', 'MARK', 'MISS', 'INK', 'FAINT', 'SYMBOLS', 'FONT', 'TEMPLATE', 'CSS',
-           'colour_map', 'dressed', 'figure', 'rank_bars', 'cut', 'capitalized', 'short', 'empty_figure', 'colour_bar',
-           'legend_below', 'picture_address', 'language_name', 'language_hint', 'tagged', 'table_html', 'duration_text',
-           'web_file']
+           'colour_map', 'chip', 'dressed', 'figure', 'rank_bars', 'cut', 'capitalized', 'short', 'empty_figure',
+           'colour_bar', 'legend_below', 'picture_address', 'language_name', 'language_hint', 'tagged', 'table_html',
+           'duration_text', 'web_file']
 
 # %% ../../nbs/09_explore/0_shared/20_theme.ipynb #1438293d
 import base64
@@ -68,6 +68,35 @@ def colour_map(
 ) -> dict:  # category → colour; the same categories give the same colours
     "A colour for each category; colours repeat from the thirteenth on"
     return dict(zip(sorted(set(values), key=str), cycle(COLOURS)))
+
+# %% ../../nbs/09_explore/0_shared/20_theme.ipynb #d25efab0
+# plotly's symbols as polygons in a box of 12 × 12
+_SHAPES = {
+    "square": "2,2 10,2 10,10 2,10",
+    "diamond": "6,1 11,6 6,11 1,6",
+    "cross": "4,1 8,1 8,4 11,4 11,8 8,8 8,11 4,11 4,8 1,8 1,4 4,4",
+    "triangle-up": "6,1 11,10 1,10",
+    "star": "6,1 7.5,4.6 11,4.8 8.2,7.2 9.2,11 6,8.8 2.8,11 3.8,7.2 1,4.8 4.5,4.6",
+    "x": "3,1 6,4 9,1 11,3 8,6 11,9 9,11 6,8 3,11 1,9 4,6 1,3",
+    "triangle-down": "1,2 11,2 6,11",
+    "hexagon": "6,1 10.5,3.5 10.5,8.5 6,11 1.5,8.5 1.5,3.5",
+    "pentagon": "6,1 11,5 9,11 3,11 1,5",
+    "bowtie": "1,2 6,5 11,2 11,10 6,7 1,10",
+    "hourglass": "2,1 10,1 7,6 10,11 2,11 5,6",
+}
+
+
+def chip(
+    colour: str,  # of the category
+    symbol: str,  # plotly's name
+) -> str:  # SVG
+    "The symbol of a category"
+    ring = f'<circle cx="6" cy="6" r="4" fill="none" stroke="{colour}" stroke-width="2"/>'
+    disc = f'<circle cx="6" cy="6" r="5" fill="{colour}"/>'
+    polygon = f'<polygon points="{_SHAPES.get(symbol)}" fill="{colour}"/>'
+    shape = polygon if symbol in _SHAPES else ring if "open" in symbol else disc
+    svg = 'viewBox="0 0 12 12" width="12" height="12" aria-hidden="true" style="vertical-align:-1px"'
+    return f"<svg {svg}>{shape}</svg>"
 
 # %% ../../nbs/09_explore/0_shared/20_theme.ipynb #a0cf62ec
 FONT = 'system-ui, -apple-system, "Segoe UI", "Noto Sans", "Noto Sans CJK JP", "Noto Sans Arabic", sans-serif'

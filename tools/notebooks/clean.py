@@ -21,7 +21,7 @@ def cleaned(
         for output in [*cell.get("outputs", ())]:
             data = output.get("data", {})
             # live widgets are replaced by their snapshot or dropped, because their state is not stored
-            if data.pop(WIDGET, None) and "text/html" not in data:
+            if data.pop(WIDGET, None) and not data.get("text/html"):
                 cell["outputs"].remove(output)
     nb = dict2nb(plain)
     clean_nb(nb)

@@ -202,14 +202,14 @@ def _switches(self: Adapters):
             button("All on", s.switch, "Switch all adapters on"),
             button("All off", lambda: s.switch(*s.blocks), "Switch all adapters off", css_class="dl-all-off"),
         ),
-        self.text("dl-rank-summary", _rank_summary, needs="ranks", empty=status_html("No caption yet."), static=True),
+        self.text("dl-rank-summary dl-static", _rank_summary, needs="ranks", empty=status_html("No caption yet.")),
         self.plot(
             "dl-rank-figure",
             lambda s: f.rank_moves(s.ranks, [q.query.text for q in s.parsed]),
             needs="ranks",
             empty="No query yet. Enter one above.",
         ),
-        self.text("dl-ranks", _rank_table, needs="ranks", static=True),
+        self.text("dl-ranks dl-static", _rank_table, needs="ranks"),
         row(
             self.dropdown(
                 "Results for",

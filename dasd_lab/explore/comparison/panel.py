@@ -79,7 +79,7 @@ class Compare(Panel):
         parts = self._training, self._recall, self._pair, self._queries
         return [
             self._runs(),
-            section("Settings that differ", self.text("dl-settings", _settings_html, "chosen", "runs", static=True)),
+            section("Settings that differ", self.text("dl-settings dl-static", _settings_html, "chosen", "runs")),
             *(part() for part in parts),
         ]
 
@@ -195,7 +195,7 @@ def _recall(self: Compare):
             ),
         ),
         self.plot("dl-recall", lambda s: f.recall_figure(s.table(), s.metric), *EVALUATED),
-        self.text("dl-table", _recall_table, *EVALUATED, static=True),
+        self.text("dl-table dl-static", _recall_table, *EVALUATED),
     )
 
 # %% ../../../nbs/09_explore/5_comparison/30_panel.ipynb #28976fec
@@ -220,10 +220,9 @@ def _pair(self: Compare):
         ),
         self.plot("dl-differences", _difference_figure, *on),
         self.text(
-            "dl-differences-table",
+            "dl-differences-table dl-static",
             lambda s: pair_table(s.paired(), s.first, s.second) if s.languages() else "",
             *on,
-            static=True,
         ),
         note=(
             "Each run is a single training. The interval and the test are over <em>scenes</em>: they say whether these "

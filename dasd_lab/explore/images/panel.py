@@ -42,10 +42,10 @@ class Images(Panel):
             hint=ImagesState.understood,
             examples=s.workbench.queries,
         )
-        self.map = Plot("dl-image-map", s.select, partial(setattr, s, "pointed"), partial(f.thumbnails_in, s))
+        self.map = Plot("dl-image-map dl-static", s.select, partial(setattr, s, "pointed"), partial(f.thumbnails_in, s))
         self.part(lambda: self.map.show(None if s.points is None else f.image_map(s)), "points", "scores")
         pointed = self.text("dl-pointed", _pointed_html, "pointed", needs="points")
-        grid = self.grid("selected images", _selected, "selection", size=88, css_class="dl-listed-images", static=True)
+        grid = self.grid("selected images", _selected, "selection", size=88, css_class="dl-listed-images dl-static")
         self.on_user(s, lambda _: self.work.run(), "model")
         return [
             section("", row(self.model_choice(), self.work), query),

@@ -110,10 +110,9 @@ def _image(self: Slots):
         "matches",
         "selected_slot",
         clicked=self._slot,
-        css_class="dl-cards",
-        static=True,
+        css_class="dl-cards dl-static",
     )
-    picture = self.text("dl-picture", _picture_html, "hits", needs="reading", static=True)
+    picture = self.text("dl-picture dl-static", _picture_html, "hits", needs="reading")
     scores = self.text(
         "dl-scores",
         lambda s: s.reading and f.scores_html(s.matches, s.reading),

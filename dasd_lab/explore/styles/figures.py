@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['GREY', 'SVG_MOST', 'MEASURES', 'kind_marks', 'kind_name', 'hover_text', 'points_trace', 'ring_trace', 'map_figure',
-           'changes', 'chip', 'legend_html', 'maps_figure', 'finding', 'comma_html', 'agreement_figure', 'image_html',
+           'changes', 'legend_html', 'maps_figure', 'finding', 'comma_html', 'agreement_figure', 'image_html',
            'clusters_html']
 
 # %% ../../../nbs/09_explore/3_styles/20_figures.ipynb #02d7fe42
@@ -41,6 +41,7 @@ from dasd_lab.explore.theme import (
     INK,
     SEQUENTIAL,
     SYMBOLS,
+    chip,
     dressed,
     figure,
     language_name,
@@ -192,35 +193,6 @@ def changes(
     around = ring_trace(points, state.focus if ring else -1)
     painted = dict(marker=fresh.marker.to_plotly_json(), selectedpoints=fresh.selectedpoints)
     return painted, dict(x=around.x, y=around.y)
-
-# %% ../../../nbs/09_explore/3_styles/20_figures.ipynb #d25efab0
-# plotly's symbols as polygons in a box of 12 × 12
-_SHAPES = {
-    "square": "2,2 10,2 10,10 2,10",
-    "diamond": "6,1 11,6 6,11 1,6",
-    "cross": "4,1 8,1 8,4 11,4 11,8 8,8 8,11 4,11 4,8 1,8 1,4 4,4",
-    "triangle-up": "6,1 11,10 1,10",
-    "star": "6,1 7.5,4.6 11,4.8 8.2,7.2 9.2,11 6,8.8 2.8,11 3.8,7.2 1,4.8 4.5,4.6",
-    "x": "3,1 6,4 9,1 11,3 8,6 11,9 9,11 6,8 3,11 1,9 4,6 1,3",
-    "triangle-down": "1,2 11,2 6,11",
-    "hexagon": "6,1 10.5,3.5 10.5,8.5 6,11 1.5,8.5 1.5,3.5",
-    "pentagon": "6,1 11,5 9,11 3,11 1,5",
-    "bowtie": "1,2 6,5 11,2 11,10 6,7 1,10",
-    "hourglass": "2,1 10,1 7,6 10,11 2,11 5,6",
-}
-
-
-def chip(
-    colour: str,  # of the category
-    symbol: str,  # plotly's name
-) -> str:  # SVG
-    "The symbol of a category"
-    ring = f'<circle cx="6" cy="6" r="4" fill="none" stroke="{colour}" stroke-width="2"/>'
-    disc = f'<circle cx="6" cy="6" r="5" fill="{colour}"/>'
-    polygon = f'<polygon points="{_SHAPES.get(symbol)}" fill="{colour}"/>'
-    shape = polygon if symbol in _SHAPES else ring if "open" in symbol else disc
-    svg = 'viewBox="0 0 12 12" width="12" height="12" aria-hidden="true" style="vertical-align:-1px"'
-    return f"<svg {svg}>{shape}</svg>"
 
 # %% ../../../nbs/09_explore/3_styles/20_figures.ipynb #7cfae942
 def legend_html(

@@ -308,8 +308,8 @@ def _maps(self: Styles):
         *self._colours(),
         self.work,
     )
-    found = self.text("dl-finding", _finding_html, needs="analysis", static=True)
-    legend = self.text("dl-legend-host", _legend_html, "colour", "object", needs="analysis")
+    found = self.text("dl-finding dl-static", _finding_html, needs="analysis")
+    legend = self.text("dl-legend-host dl-static", _legend_html, "colour", "object", needs="analysis")
     self.about = self.text("dl-about", lambda s: card_html(s, s.focus), "analysis", "focus")
     self.map_row = row(css_class="dl-maps")
     self.part(self._show_maps, "analysis")
@@ -328,7 +328,7 @@ def _show_maps(self: Styles) -> None:
         return
     plots = {}
     for name in maps:
-        plots[name] = Plot(f"dl-map dl-map-{name}", s.select, partial(self.point_at, feature=name))
+        plots[name] = Plot(f"dl-map dl-map-{name} dl-static", s.select, partial(self.point_at, feature=name))
         plots[name].show(f.map_figure(s, name))
     self.maps, self.drawn_maps = plots, drawn
     (self.map_row.add_class if len(plots) == 1 else self.map_row.remove_class)("dl-one")
@@ -473,11 +473,3 @@ def _agreement(self: Styles):
         css_class="dl-agreement",
         note="Agreement of clusters with known labels; the red line is the level of shuffled labels.",
     )
-
-# %% ../../../nbs/09_explore/3_styles/30_panel.ipynb #74391650
-@patch
-def snapshot(self: Styles) -> str:
-    "Clusters as static HTML"
-    s = self.state
-    table = f.clusters_html(s, s.feature, pictures=False) if s.analysis else ""
-    return table + super(Styles, self).snapshot()

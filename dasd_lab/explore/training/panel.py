@@ -10,6 +10,7 @@ import html
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import ipywidgets as w
 import pandas as pd
@@ -123,8 +124,8 @@ def _captions(self: Train):
         ),
         self.pasted,
         self.read,
-        self.text("dl-summary", _summary_html, "use_pictures", needs="captions", static=True),
-        self.text("dl-faults", faults_html, needs="captions", static=True),
+        self.text("dl-summary dl-static", _summary_html, "use_pictures", needs="captions"),
+        self.text("dl-faults dl-static", faults_html, needs="captions"),
         self.text("dl-pairs-read", lambda s: s.captions.pairs and pairs_html(s), needs="captions"),
         self.plot("dl-lengths", _lengths, needs="captions"),
         note="Paste captions, upload a file, or use the example. A faulty line does not affect the others.",
@@ -193,17 +194,16 @@ def _training(self: Train):
         "Training",
         row(preset, self.steps, pictures),
         self.text(
-            "dl-plan",
+            "dl-plan dl-static",
             lambda s: table_html(s.plan().rename(columns=dict(captions_per_step="captions per step"))),
+            "captions",
             "steps",
             "use_pictures",
-            needs="captions",
-            static=True,
         ),
         row(self.begin, self.stop, self.resume),
         row(runs, self.open_run),
         self.following,
-        self.text("dl-status", _status_html, "status", "progress", "folder"),
+        self.text("dl-status dl-static", _status_html, "status", "progress", "folder"),
         self.plot("dl-curves", _curves, needs="log"),
         note=(
             "Training runs in a subprocess and continues when this page or its kernel is closed; open it again under "
@@ -285,7 +285,7 @@ def _results(self: Train):
     return section(
         "Results",
         self.evaluate,
-        self.text("dl-results", lambda s: results_html(s.results), needs="results", static=True),
+        self.text("dl-results dl-static", lambda s: results_html(s.results), needs="results"),
         self.plot("dl-reached", lambda s: f.reached(s.results), needs="results"),
     )
 
@@ -296,6 +296,14 @@ def _evaluate(self: Train, report: Callable[[float, str], None]) -> None:
     if not self.state.added:
         self.state.add()
     self.state.evaluate(report)
+
+# %% ../../../nbs/09_explore/4_training/30_panel.ipynb #0879b001
+@patch
+def snapshot(self: Train) -> str:
+    "With the curves that a run has as a file"
+    file = (self.state.folder or Path()) / "curves.svg"
+    curves = file.read_text(encoding="utf-8") if file.exists() else "<svg"
+    return super(Train, self).snapshot() + curves[curves.index("<svg") :]
 
 # %% ../../../nbs/09_explore/4_training/30_panel.ipynb #97fe45e1
 @patch

@@ -132,8 +132,8 @@ def _entry(self: Words):
             [near],
             [
                 entry,
-                self.text("dl-entry-text", _entry_text, *on, static=True),
-                self.text("dl-entry-words", _entry_html, *on, static=True),
+                self.text("dl-entry-text dl-static", _entry_text, *on),
+                self.text("dl-entry-words dl-static", _entry_html, *on),
             ],
             css_class="dl-results",
         ),
@@ -241,7 +241,7 @@ def _rankings(self: Words):
         css_class="dl-learn",
     )
     versions = self.text(
-        "dl-versions-host", lambda s: f.versions_html(s.rankings, s.followed), "followed", needs="rankings", static=True
+        "dl-versions-host dl-static", lambda s: f.versions_html(s.rankings, s.followed), "followed", needs="rankings"
     )
     ranks = self.plot(
         "dl-ways",
@@ -279,7 +279,8 @@ def _show_rankings(self: Words) -> None:
         if variant not in self.ways:
             grid = PictureGrid(size=88, name=f.variant_name(variant))
             grid.observe(lambda _, grid=grid: self.state.follow(grid.clicked), "clicks")
-            self.ways[variant] = w.VBox([prose(), grid], layout=w.Layout(overflow="visible")).add_class("dl-way")
+            shown = [prose("", "dl-static"), grid.add_class("dl-static")]
+            self.ways[variant] = w.VBox(shown, layout=w.Layout(overflow="visible")).add_class("dl-way")
         self._show_ranking(variant)
     self.rankings.children = [self.ways[variant] for variant in variants]
 
@@ -295,9 +296,3 @@ def _show_ranking(self: Words, variant: str) -> None:
     rank = f"rank {s.rankings.rank(variant, s.followed):,} of {len(s.rankings.ids):,}"
     note = f'<span class="dl-soft">the {f.target_name(s.followed == s.target)}: {rank}</span>'
     heading.value = f"<b>{html.escape(f.variant_name(variant))}</b> {note}"
-
-# %% ../../../nbs/09_explore/7_words/30_panel.ipynb #2dff584b
-@patch
-def snapshot(self: Words) -> str:
-    "The images of each variant as static HTML"
-    return super(Words, self).snapshot([child for box in self.rankings.children for child in box.children])
