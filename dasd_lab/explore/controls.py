@@ -27,7 +27,7 @@ from traitlets import Bool, HasTraits, Int, List, Tuple, Unicode
 
 from ..base.contracts import Caption, LabError
 from .pictures import own_pictures, recent_folders, remember_folder
-from .theme import chip, language_name, tagged, web_file
+from .theme import SEQUENTIAL, chip, language_name, tagged, web_file
 from .workbench import WORLDS, Workbench, open_worlds, world_workbench
 
 # %% ../../nbs/09_explore/0_shared/30_controls.ipynb #73ee7177
@@ -392,7 +392,7 @@ def _looks(points: go.Scatter) -> Iterable[tuple[str, str]]:
     n, marker = len(points.x), points.marker
     colours = np.broadcast_to(marker.color, n)
     if colours.dtype.kind == "f":
-        colours = sample_colorscale(marker.colorscale, (colours - colours.min()) / max(np.ptp(colours), 1e-9))
+        colours = sample_colorscale(SEQUENTIAL, (colours - colours.min()) / max(np.ptp(colours), 1e-9))
     return zip(colours, np.broadcast_to(marker.symbol or "circle", n))
 
 

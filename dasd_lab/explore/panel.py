@@ -54,7 +54,8 @@ class Exported(w.VBox):
     def _ipython_display_(self) -> None:
         # nbconvert takes the empty HTML where it has no state of widgets
         display(self._repr_mimebundle_() | {"text/html": ""}, raw=True)
-        display(HTML(f'<div class="dl-export">{self.snapshot()}</div>'))
+        if still := self.snapshot():
+            display(HTML(f'<div class="dl-export">{still}</div>'))
 
 # %% ../../nbs/09_explore/0_shared/50_panel.ipynb #e1a6a95a
 class Panel(Exported):

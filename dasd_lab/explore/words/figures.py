@@ -366,7 +366,10 @@ def versions_html(
     ways = ["own words", *found.translated]
     table = pd.DataFrame(
         {
-            "language": map(language_name, languages),
+            "language": [
+                "not read" if found.query.unread else language_name(languages[0]),
+                *map(language_name, found.translated),
+            ],
             "query": [f'<span class="dl-soft">as typed</span> {queries[0]}', *queries[1:]],
             "weight in the mean": [f"{found.weights['CLC-A'][language]:.0%}" for language in languages],
         }
