@@ -28,6 +28,7 @@ from dasd_lab.search.on_disk import milvus
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 IMPORTED = {  # package → module, where the names differ
+    "ipython": "IPython",
     "pylance": "lance",
     "python-multipart": "python_multipart",
     "umap-learn": "umap",
