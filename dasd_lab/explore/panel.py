@@ -55,7 +55,7 @@ class Exported(w.VBox):
         # nbconvert takes the empty HTML where it has no state of widgets
         display(self._repr_mimebundle_() | {"text/html": ""}, raw=True)
         if still := self.snapshot():
-            display(HTML(f'<div class="dl-export">{still}</div>'))
+            display(HTML(f'<div class="dl-still">{still}</div>'))
 
 # %% ../../nbs/09_explore/0_shared/50_panel.ipynb #e1a6a95a
 class Panel(Exported):
