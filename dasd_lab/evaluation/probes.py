@@ -36,6 +36,12 @@ def feature_array(
     matrix = np.asarray(features, dtype=np.float64)
     matrix = matrix.reshape(len(matrix), -1)
     expect(
+        n in (None, len(matrix)),
+        f"{len(matrix)} rows of features",
+        f"{n}, one per label",
+        "Take features and labels from the same captions.",
+    )
+    expect(
         np.isfinite(matrix).all(),
         "features with NaN or infinite values",
         "finite numbers",

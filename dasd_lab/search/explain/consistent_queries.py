@@ -40,6 +40,8 @@ class Consistent(RetrievalMethod):
         super().__init__()
         supported = inner.readable
         self.slots = tuple(languages or supported)
+        unsupported = [language for language in self.slots if language not in supported]
+        expect(not unsupported, f"the languages {unsupported}", f"some of {', '.join(supported)}", "Leave them out.")
         self.inner = inner
         self.translator = translator
         self.cache = cache

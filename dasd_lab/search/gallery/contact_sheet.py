@@ -13,6 +13,7 @@ from pathlib import Path
 
 from PIL import Image, ImageOps
 
+from ...base.foundation import expect
 from ...base.storage import whole_file
 from ...corpora.languages import native_name
 from ...corpora.visuals import read_picture
@@ -52,6 +53,12 @@ def sheet_row(
     k: int = 6,  # number of images shown
 ) -> SheetRow:
     "Search once, for a row of a sheet"
+    expect(
+        target is None or target in gallery,
+        f"the target image {target!r}",
+        "an id of the gallery",
+        "Add it first, or leave `target` out.",
+    )
     hits = gallery.search(text, language, k=len(gallery) if target else k)
     return SheetRow(hits[:k], next((h for h in hits if h.id == target), None))
 
