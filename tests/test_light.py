@@ -190,6 +190,7 @@ def test_photographs_have_the_same_companion_with_both_backends(tmp_path):
     method.backbone.precision = method.companion.method.encoder.precision = "float32"
     assert light.reached == method.reached
     asked = dict(hi="दो कुत्ते बर्फ में दौड़ रहे हैं", ko="눈 속을 달리는 두 마리 개", tr="iki köpek karda koşuyor")
+    asked |= dict(de="Zwei Hunde rennen heute durch den Schnee")  # taught, with the companion's share
     for language, text in asked.items():
         vectors = [as_array(m.encode_captions([text], language)) for m in (method, light)]
         for part in np.split(unit(np.concatenate(vectors)).reshape(2, -1), 2, 1):  # of the towers, and concepts

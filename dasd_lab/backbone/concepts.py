@@ -22,7 +22,7 @@ from fastcore.basics import patch
 from torch import Tensor
 
 from .concept_words import ConceptConfig, ConceptWords, packed_degrees, unpacked_degrees
-from .multilingual_e5 import open_sentence_encoder
+from .multilingual_e5 import open_sentence_encoder, recent_vectors
 from .towers import Backbone, check_backbone, checksum_of, fingerprint
 from ..base.foundation import MissingPackage, expect
 from ..base.methods import as_array, unit
@@ -130,7 +130,7 @@ def of_sentences(
     texts: list[str],  # B, each after 'query: '
 ) -> np.ndarray:  # [B, n], of length 1
     "Sentences in the space of the classes"
-    vectors = unit(as_array(open_sentence_encoder(self.config.encoder).encode_source(texts)))
+    vectors = unit(recent_vectors(open_sentence_encoder(self.config.encoder), texts))
     return unit(vectors - as_array(self.centre))
 
 

@@ -22,7 +22,7 @@ from ..backbone.packed_encoder import PackedEncoder
 from ..backbone.preprocessing import Preprocessing, frames_of
 from ..backbone.tokens import CaptionTokenizer, table_beside
 from ..base.foundation import data_root, expect, extra
-from ..base.methods import Array, Method, let_read, unit
+from ..base.methods import Array, Method, let_read, recent_rows, unit
 from ..base.presets import checked, opening, read_json, settings
 from ..base.storage import Manifest, read_arrays, read_manifest, sha256
 from ..corpora.captions import Spelling
@@ -49,6 +49,8 @@ class GraphsManifest(Manifest):
     concepts: dict  # config, fingerprint and width; empty: none
     companion: list[str]  # languages of the companion, which reads what the method does not; empty: none
     companion_recall: NotRequired[str]  # `untaught_recall`
+    companion_share: NotRequired[float]  # see `Method.with_companion`
+    prompt: NotRequired[str]  # before each sentence whose features are read
     sentence_encoder: str  # package of the sentence encoder of concepts and companion; empty: none
     training_corpora: list[str]
     cosines: dict  # graph → lowest cosine to torch on export
@@ -175,6 +177,7 @@ class LightBackbone:
         self.config = dict(quick_gelu=facts["quick_gelu"])
         self.preprocessing: Preprocessing = settings(Preprocessing, facts["preprocess_cfg"])
         self.languages = tuple(graphs.manifest["languages_read"])
+        self.recent: dict[str, np.ndarray] = {}  # see `recent_rows`
         self.source_language = self.languages[0]
 
     def encode_source(self, captions: Sequence[str], language: str | None = None) -> np.ndarray:
@@ -208,7 +211,7 @@ class LightBackbone:
             ids, end_index = self.packed.token_ids(some, self.packed.config["max_position_embeddings"])
             return self.graphs.run("sentences", self.packed.token_vectors(ids), end_index)
 
-        return by_length(encode, texts)
+        return recent_rows(partial(by_length, encode), texts, self.recent)
 
 # %% ../../nbs/05_runs/70_light.ipynb #9b948b50
 class LightConcepts(ConceptWords):
@@ -284,7 +287,8 @@ class LightMethod(Method):
         if by_tower or self.graph == "source":
             return self.backbone.encode_source(captions, language)
         if self.graph == "sentences":
-            return self.backbone.sentence_rows(captions)[:, -self.backbone.embed_dim :]
+            prompt = self.graphs.manifest.get("prompt", "")
+            return self.backbone.sentence_rows([prompt + c for c in captions])[:, -self.backbone.embed_dim :]
         number = np.array(self.readable.index(language))
         tokens = partial(self.graphs.tokens, "text", language=language)
         return by_length(lambda some: self.graphs.run("text", *tokens(some), number), captions)
@@ -303,6 +307,7 @@ class LightCompanion(LightMethod):
         self.graph = "sentences"
         self.languages = tuple(self.graphs.manifest["companion"])
         self.recall = self.graphs.manifest.get("companion_recall", "")
+        self.share = self.graphs.manifest.get("companion_share", 0.0)
         self.run_folder = self.graphs.folder / MULTILINGUAL
         self.method = self
 

@@ -101,6 +101,7 @@ class Companion:
         self.backbone = backbone
         self.languages = run_languages(folder)
         self.recall = untaught_recall(folder)
+        self.share = read_json(folder / "manifest.json", MethodManifest)["config"].get("share", 0.0)
 
     @cached_property
     def method(self) -> RetrievalMethod:

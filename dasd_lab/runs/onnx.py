@@ -350,6 +350,8 @@ def _facts(method: RetrievalMethod, readers: dict[str, Any]) -> dict[str, Any]:
         concepts=about,
         companion=list(method.companion.languages) if method.companion else [],
         companion_recall=method.companion.recall if method.companion else "",
+        companion_share=method.companion.share if method.companion else 0.0,
+        prompt=head.config.prompt if (head := _head(method)) else "",
         sentence_encoder=_sentence_encoder(method),
         training_corpora=list(method.seen_corpora),
         opset=OPSET,

@@ -144,7 +144,7 @@ def run_reading(
 
 def untaught_recall(
     companion: Path,  # its folder
-) -> str:  # lowest and highest, in %: '22 to 35'; empty: not measured
+) -> str:  # lowest and highest, in %: '21 to 38'; empty: not measured
     "Mean recall in languages whose captions were left out of the training of a companion, by its card"
     measured = run_card(companion).get("untaught", {}).values()
     recalls = [100 * figures["mean_recall"] for figures in measured]

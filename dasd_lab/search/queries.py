@@ -61,7 +61,7 @@ class Query:
     reader: str = ""  # what reads it if the method was not taught the language
     unread: str = ""  # script, such as TIBETAN, or language that it seems to be in and that nothing here reads
     mixed: tuple[str, ...] = ()  # its languages, if there are several
-    recall: str = ""  # of the reader in languages left out of its training, in %: '22 to 35'; empty: not measured
+    recall: str = ""  # of the reader in languages left out of its training, in %: '21 to 38'; empty: not measured
 
     @property
     def direction(self) -> str:

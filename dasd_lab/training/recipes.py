@@ -69,6 +69,8 @@ class TrainingData:
     features: FrozenFeatures  # of the training split
     about: dict = field(default_factory=dict)  # provenance, for the card
     descriptions: list[str] = field(default_factory=list)  # in English, one per image, '' if missing; where needed
+    # settings of a sentence encoder → language → vectors of its target captions; filled where they are needed
+    sentences: dict[tuple, dict[str, Tensor]] = field(default_factory=dict)
 
 # %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #696a784c
 def training_data(
@@ -231,10 +233,23 @@ def new_method(
 # %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #c08b0be4
 def _fit_languages(method: RetrievalMethod, data: TrainingData) -> None:
     "Show a method the sentences of each language and the features of their originals, without phrases"
+    vectors = _sentences(method, data) if "sentence_vectors" in method.read_columns else {}
+    head: Any = getattr(method, "head", None)  # that reads them
     for language, pairs in data.pairs.items():
         chosen = [i for i, style in enumerate(pairs.style) if style != PHRASE]
-        rows = np.array(data.features.rows([pairs.source[i] for i in chosen]))
-        method.fit_language(language, [pairs.target[i] for i in chosen], data.features.source_features[rows])
+        meaning = data.features.source_features[np.array(data.features.rows([pairs.source[i] for i in chosen]))]
+        if language in vectors:
+            head.fit(vectors[language][chosen], meaning)
+        else:
+            method.fit_language(language, [pairs.target[i] for i in chosen], meaning)
+
+
+def _sentences(method: RetrievalMethod, data: TrainingData) -> dict[str, Tensor]:  # language → [n, n]
+    "Vectors of the target captions from a sentence encoder, computed once for all trainings on these data"
+    head = method.config.head
+    known = data.sentences.setdefault((head.encoder, head.layers, head.prompt), {})
+    known |= {language: method.sentences(p.target) for language, p in data.pairs.items() if language not in known}
+    return known
 
 # %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #38d07baf
 def _align_words(method: RetrievalMethod, preset: dict, data: TrainingData) -> None:
@@ -321,7 +336,8 @@ def _text_columns(method: RetrievalMethod, data: TrainingData) -> dict[str, Colu
     if "sentence_vectors" in method.read_columns:
         ends = np.cumsum([0, *(len(p.target) for p in data.pairs.values())])
         own = {language: range(a, b) for language, a, b in zip(data.pairs, ends, ends[1:])}
-        return dict(sentence_vectors=(own, method.sentences([c for p in data.pairs.values() for c in p.target])))
+        vectors = _sentences(method, data)
+        return dict(sentence_vectors=(own, torch.cat([vectors[language] for language in data.pairs])))
     if "source_ids" not in method.read_columns:
         return {}
     texts, rows = _sources(data)

@@ -69,7 +69,6 @@
   const plus = (a, b, weight = 1) => a.map((x, i) => x + weight * b[i]);
   const rowsOf = (matrix, width) => Array.from({ length: matrix.length / width }, (_, i) => matrix.subarray(i * width, (i + 1) * width));
   const mean = (a) => a.reduce((sum, x) => sum + x, 0) / a.length;
-  const normalised = (a) => { const m = mean(a); const s = Math.sqrt(mean(a.map((x) => (x - m) ** 2)) + 1e-5); return a.map((x) => (x - m) / s); };
 
   // ---- words, as corpora.captions and backbone.concept_words read them
   const UNSPACED = '\\p{sc=Thai}\\p{sc=Lao}\\p{sc=Myanmar}\\p{sc=Khmer}\\p{sc=Hiragana}\\p{sc=Katakana}\\p{sc=Han}\\u30fc';
@@ -94,9 +93,10 @@
     return 1 - words.reduce((sum, word) => sum + (data.words.known[language]?.[word] ?? 0), 0) / words.length;
   };
   const conceptWeight = (text, language) => {
-    const { in_sentence, of_known, of_unknown } = facts.concepts;
+    const { in_sentence, of_known, of_known_word, of_unknown } = facts.concepts;
     const unknown = unknownShare(text, language);
-    return unknown === null ? in_sentence : of_known ** (1 - unknown) * of_unknown ** unknown;
+    if (unknown === null) return in_sentence;
+    return (wordsOf(text).length === 1 ? of_known_word : of_known) ** (1 - unknown) * of_unknown ** unknown;
   };
   const files = {};
   const kept = (file) => (files[file] ??= bytesOf(file).catch((error) => { delete files[file]; throw error; }));
@@ -149,16 +149,21 @@
   };
   const fromVectors = async (name, text) => {
     const ids = idsOf(name, text);
-    return (await computed(name, await vectorsOf(name, ids), whole([ids.length - 1], [1])))[0];
+    return computed(name, await vectorsOf(name, ids), whole([ids.length - 1], [1]));
+  };
+  const recent = new Map();  // a query is read for its concepts and by the companion
+  const sentence = async (words) => {  // its vector, and the features of the companion
+    if (recent.size > 64) recent.clear();
+    if (!recent.has(words)) recent.set(words, await fromVectors('sentences', facts.prompt + words));
+    return recent.get(words);
   };
   const read = async (text, language) => {  // features, and the matrices of a caption with adapters
-    if (language === 'en') return [await fromVectors('source', text)];
+    if (language === 'en') return fromVectors('source', text);
     if (facts.taught.includes(language)) {
       const ids = idsOf('text', text);
       return computed('text', whole(ids, [1, ids.length]), whole([ids.length - 1], [1]), whole([facts.taught.indexOf(language)], []));
     }
-    const sentence = normalised(await fromVectors('sentences', text));
-    return [plus(Float32Array.from(rowsOf(data.head, sentence.length), (row) => dot(row, sentence)), data.offset)];
+    return [(await sentence(text))[1]];
   };
   const sharesOf = (concept) => {  // of the classes
     const shares = rowsOf(data.classes, concept.length).map((row) => Math.exp(facts.concepts.sharpness * (dot(row, concept) - 1)));
@@ -168,9 +173,9 @@
   const conceptOf = async (text, language) => {
     const unknown = unknownShare(text, language);
     const name = unknown === null ? '' : await englishNamed(text, language);
-    const sentence = async (words) => unit(plus(unit(await fromVectors('sentences', `query: ${words}`)), data.centre, -1));
-    let own = await sentence(text);
-    if (name) own = plus(own, await sentence(name), facts.concepts.in_english);
+    const centred = async (words) => unit(plus(unit((await sentence(words))[0]), data.centre, -1));
+    let own = await centred(text);
+    if (name) own = plus(own, await centred(name), facts.concepts.in_english);
     own = unit(own);
     if (!unknown || !(name || language === 'en')) return own;
     const classes = rowsOf(data.classes, own.length);
@@ -193,8 +198,9 @@
     return support < facts.concepts.fewest_support ? ['nothing', ...signs] : signs;
   };
   const answerTo = async (text, language) => {
-    const [features, matrices] = await read(text, language);
+    let [features, matrices] = await read(text, language);
     const concept = ready.has('others') ? await conceptOf(text, language) : null;
+    if (concept && facts.taught.includes(language)) features = plus(unit(features), unit((await sentence(text))[1]), facts.share);
     const weight = conceptWeight(text, language);
     const joined = concept ? unit([...unit(features), ...concept.map((x) => weight * x)]) : unit(features);
     const pictures = rowsOf(data.pictures, 2 * features.length);

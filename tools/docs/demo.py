@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dasd_lab import load_corpus
@@ -53,17 +54,19 @@ class WithMatrices(nn.Module):
 
 
 class FromVectors(nn.Module):
-    "A text tower whose token vectors are given"
+    "A text tower whose token vectors are given, and the head of the companion on it"
 
-    def __init__(self, tower: Backbone):
+    def __init__(self, tower: Backbone, head: nn.Module | None = None):
         super().__init__()
         self.tower = tower
+        self.head = head
 
-    def forward(self, vectors: Tensor, end_index: Tensor) -> Tensor:
+    def forward(self, vectors: Tensor, end_index: Tensor) -> tuple[Tensor, ...]:
         tokens = self.tower.start(vectors, end_index)
         for i in range(self.tower.n_blocks):
             tokens = self.tower.block(i, tokens, end_index)
-        return self.tower.read_out(tokens, end_index)
+        read = self.tower.read_out(tokens, end_index)
+        return (read, self.head(F.layer_norm(read, read.shape[-1:]))) if self.head else (read,)
 
 
 def packed(path: Path, data: bytes) -> None:
@@ -80,11 +83,11 @@ def graph(folder: Path, name: str, step: nn.Module, inputs: list[Tensor], longes
         (folder / written).unlink()
 
 
-def tower(folder: Path, name: str, backbone: Backbone) -> None:
+def tower(folder: Path, name: str, backbone: Backbone, head: nn.Module | None = None) -> None:
     "A text tower, and its token vectors in files of a few rows: a scale and 384 numbers in eight bits"
     longest = min(24, backbone.context_length)
     ids, end_index = _caption_inputs(backbone.tokenizer, longest, 0)
-    graph(folder, name, FromVectors(backbone), [backbone.text.embedding(ids), end_index], backbone.context_length)
+    graph(folder, name, FromVectors(backbone, head), [backbone.text.embedding(ids), end_index], backbone.context_length)
     tokenizer(folder, name, backbone.tokenizer)
     (folder / name).mkdir()
     for start in range(0, len(backbone.tokenizer), ROWS):
@@ -111,11 +114,11 @@ def numbers(folder: Path, **arrays: np.ndarray) -> None:
 
 
 def write_concepts(folder: Path, method: RetrievalMethod, pictures: np.ndarray) -> None:
-    "What a query's concepts are compared with, the head of the companion, and CLDR's names of every language"
-    concepts, head = method.concepts, method.companion.method.head.map
+    "What a query's concepts are compared with, and CLDR's names of every language"
+    concepts = method.concepts
     classes = as_array(concepts.classes)
     shown = pictures[:, -classes.shape[1] :] @ concepts.decoder.T
-    numbers(folder, classes=classes, shown=shown, centre=concepts.centre, head=head.weight, offset=head.bias)
+    numbers(folder, classes=classes, shown=shown, centre=concepts.centre)
     (folder / "names").mkdir()
     for language in method.reached:
         (folder / f"names/{language}.json").write_text(json.dumps(english_names(language), ensure_ascii=False))
@@ -146,6 +149,8 @@ def facts_of(method: RetrievalMethod) -> dict:
         limits=dict(method=calibration_of(method).limits, others=calibration_of(method.companion.method).limits),
         said=SENTENCES,
         concepts=plain(method.concepts.config),
+        prompt=method.companion.method.config.head.prompt,
+        share=method.companion.share,
         frames={name: frame(each.tokenizer, each.context_length) for name, each in frames.items()},
         rows=ROWS,
         width=method.backbone.width,
@@ -164,7 +169,7 @@ def parts() -> dict[str, Iterable[str]]:
     common = ["runtime.wasm.gz", "pictures.bin.gz", "words.json.gz"]
     own = ["text.onnx.gz", "text.tokens.json.gz", "matrices.bin.gz"]
     others = ["sentences.onnx.gz", "sentences.tokens.json.gz", "cohort.bin.gz", "cohort_others.bin.gz"]
-    others += [f"{name}.bin.gz" for name in ("classes", "shown", "centre", "head", "offset")]
+    others += [f"{name}.bin.gz" for name in ("classes", "shown", "centre")]
     return dict(common=common, taught=own, english=["source.onnx.gz", "source.tokens.json.gz"], others=others)
 
 
@@ -182,7 +187,8 @@ def write(folder: Path) -> None:
     graph(folder, "text", step, read, captions.backbone.context_length)
     tokenizer(folder, "text", captions.tokenizer)
     tower(folder, "source", captions.backbone)
-    tower(folder, "sentences", open_sentence_encoder(method.concepts.config.encoder, "float32"))
+    encoder = open_sentence_encoder(method.concepts.config.encoder, "float32")
+    tower(folder, "sentences", encoder, method.companion.method.head)
     numbers(folder, pictures=pictures, matrices=mean_matrices(captions), cohort=calibration_of(method).cohort)
     numbers(folder, cohort_others=calibration_of(method.companion.method).cohort)
     write_concepts(folder, method, pictures)

