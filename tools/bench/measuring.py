@@ -7,8 +7,6 @@ import argparse
 import platform
 import shlex
 import sys
-import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -17,6 +15,7 @@ import torch
 from dasd_lab.base.presets import read_json
 from dasd_lab.base.storage import write_json
 from dasd_lab.commands.arguments import text_table
+from dasd_lab.commands.timing import in_turn, seconds  # noqa: F401  for the benchmarks
 
 
 def arguments(doc: str, rounds: int = 7, **options: dict) -> argparse.Namespace:  # option → keywords of argparse
@@ -31,21 +30,6 @@ def arguments(doc: str, rounds: int = 7, **options: dict) -> argparse.Namespace:
     a = p.parse_args()
     torch.set_num_threads(a.threads)
     return a
-
-
-def seconds(call: Callable[[], object], clock: Callable[[], float] = time.process_time) -> float:
-    "Time of a call: of all threads of this process, or by another clock"
-    began = clock()
-    call()
-    return clock() - began
-
-
-def in_turn(
-    calls: Mapping[str, Callable[[], object]], rounds: int, clock: Callable[[], float] = time.process_time
-) -> pd.DataFrame:  # a column per call, a row per round
-    "Seconds of every call in every round; the order changes from round to round"
-    took = [{name: seconds(calls[name], clock) for name in list(calls)[:: (-1) ** i]} for i in range(rounds + 1)]
-    return pd.DataFrame(took[1:])
 
 
 def spread(values: pd.Series, name: str = "median") -> dict:
