@@ -8,8 +8,8 @@ import pytest
 import torch
 from fastapi.testclient import TestClient
 from PIL import Image
-from test_towers import CASES, NLLB, clip_config
-from tokenizers import Tokenizer, models, pre_tokenizers
+from test_towers import CASES, NLLB, clip_config, word_level
+from tokenizers import pre_tokenizers
 
 from dasd_lab.backbone.languages import TowerLanguages
 from dasd_lab.backbone.opening import open_backbone
@@ -47,12 +47,14 @@ def tower(case="xlm-roberta-base-ViT-B-32", **options):
     return Backbone(model, tokenizer, config, case, text=text, kind=kind, **options)
 
 
+LETTERS = pre_tokenizers.Split("", "isolated")
+
+
 def small_tokenizer(n, frame):
     "Characters as tokens, never more than the tower has vectors; ids 1, 2, 3 are start, padding and end"
     letters = sorted({c for s in SENTENCES for c in s})[: n - 7]
     names = ["!", "<s>", "<pad>", "</s>", "[EOT]", *letters, "<unk>"]
-    t = Tokenizer(models.WordLevel({w: i for i, w in enumerate([*names, "<end>"])}, "<unk>"))
-    t.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    t = word_level([*names, "<end>"], LETTERS)
     return CaptionTokenizer(t, frame.get("start", "<s>"), frame.get("end", "</s>"), frame.get("pad", "<pad>"))
 
 
@@ -110,12 +112,10 @@ def test_a_tower_is_known_by_its_configuration(case, some, number):
 
 def test_nllb_begins_a_sentence_with_its_language():
     names = ["!", "eng_Latn", "<pad>", "</s>", "deu_Latn", "ein", "Hund", "<unk>"]
-    t = Tokenizer(models.WordLevel({w: i for i, w in enumerate(names)}, "<unk>"))
-    t.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     config = clip_config("nllb-clip-base", NLLB)
     torch.manual_seed(0)
     model, text = build("open_clip_encoder", config)
-    words = CaptionTokenizer(t, "eng_Latn", "</s>", "<pad>")
+    words = CaptionTokenizer(word_level(names), "eng_Latn", "</s>", "<pad>")
     method = Frozen(FrozenConfig(), Backbone(model, words, config, text=text, kind="open_clip_encoder"))
     backbone = method.backbone
     assert backbone.tokens(["ein Hund"], "de")[0].tolist() == [[4, 5, 6, 3]]
@@ -130,9 +130,7 @@ def test_a_folder_of_transformers_is_opened(tmp_path):
     torch.manual_seed(0)
     model, _ = build_transformers(config)
     names = ["!", "[CLS]", "[PAD]", "[SEP]", "红", "狗", "<unk>"]
-    t = Tokenizer(models.WordLevel({w: i for i, w in enumerate(names)}, "<unk>"))
-    t.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    t.save(str(tmp_path / "tokenizer.json"))
+    word_level(names, LETTERS).save(str(tmp_path / "tokenizer.json"))
     write_tensors(model.model.state_dict(), tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps(config["model"]))
     method = frozen_method(tmp_path)

@@ -27,7 +27,7 @@ from dasd_lab.base.methods import as_array, unit
 from dasd_lab.base.presets import load_preset, vary
 from dasd_lab.base.storage import seal
 from dasd_lab.commands.cli import main
-from dasd_lab.runs.backends import load
+from dasd_lab.runs.backends import BACKENDS, load
 from dasd_lab.runs.light import load_light
 from dasd_lab.runs.onnx import export_run
 from dasd_lab.runs.saved import save_method
@@ -197,3 +197,12 @@ def test_photographs_have_the_same_companion_with_both_backends(tmp_path):
             assert np.prod(unit(part), 0).sum() > 0.9999
         limits = [calibration_of(m.reader(language)).limits for m in (method, light)]
         assert limits[0] == limits[1]
+
+
+@pytest.mark.slow
+def test_backends_are_timed_side_by_side(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path))
+    assert main(["speed", "--run", "pictograms", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert all(row[backend] > 0 for row in said["rows"] for backend in BACKENDS) and len(said["rows"]) == 4
+    assert "a first search" in said["advice"]

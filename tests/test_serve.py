@@ -590,6 +590,7 @@ def test_the_token_in_the_address_sets_a_cookie(locked):
 
 
 def test_a_run_without_embeddings_is_refused_at_the_start(gallery, monkeypatch):
+    monkeypatch.setenv("DASD_LAB_BACKEND", "torch")  # graphs that were exported to the working folder are not opened
     monkeypatch.setattr(loading, "load_run", lambda run, images=True: Other() if run == "R" else Named())
     with pytest.raises(LabError, match="gallery embed --gallery .* --run .*/R") as at_the_start:
         galleries.served_gallery(str(gallery.folder), "R")
@@ -648,7 +649,7 @@ def test_the_command_serves_until_ctrl_c(gallery):
     child = subprocess.Popen(
         [sys.executable, "-c", SERVE, "serve", str(gallery.folder), "--port", "0", "--name", "pc.lan"],
         cwd=here,
-        env=os.environ | dict(PYTHONPATH=os.pathsep.join([str(here), str(here.parent)])),
+        env=os.environ | dict(PYTHONPATH=os.pathsep.join([str(here), str(here.parent)]), DASD_LAB_BACKEND="torch"),
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

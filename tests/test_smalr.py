@@ -77,7 +77,7 @@ def words():
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def config(smalr):
     return smalr.SMALRConfig(
         languages=LANGUAGES,
@@ -156,20 +156,9 @@ def pretrain(method, stages=PRE):
 
 
 @pytest.fixture(scope="module")
-def pretrained(smalr, backbone, words):
+def pretrained(smalr, backbone, words, config):
     "Once through both latent stages"
     torch.manual_seed(0)
-    config = smalr.SMALRConfig(
-        languages=LANGUAGES,
-        specific=8,
-        latent=smalr.LatentConfig(entries=32, dim=12, margin=0.1),
-        vector_width=16,
-        own_width=8,
-        embed_dim=16,
-        image_hidden=24,
-        gru_width=16,
-        max_words=8,
-    )
     made = smalr.SMALR(config, backbone, words[0])
     made.start_from(torch.from_numpy(words[1]))
     return made, pretrain(made)

@@ -33,11 +33,16 @@ WORDS = ["!", "<s>", "<pad>", "</s>", "[EOT]", *sorted({w for c in CAPTIONS for 
 VISION = dict(image_size=32, layers=1, width=32, patch_size=16, head_width=16)
 
 
+def word_level(names, split=None):
+    "A tokenizer of whole words, or of what another split gives"
+    tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(names)}, "<unk>"))
+    tokenizer.pre_tokenizer = split or pre_tokenizers.WhitespaceSplit()
+    return tokenizer
+
+
 def words(start="<s>", end="</s>", pad="<pad>"):
     "Words as tokens; ids 1, 2, 3 are start, padding, end; the largest id is an end for towers read at the largest id"
-    t = Tokenizer(models.WordLevel({w: i for i, w in enumerate([*WORDS, "<end>"])}, "<unk>"))
-    t.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return CaptionTokenizer(t, start, end, pad)
+    return CaptionTokenizer(word_level([*WORDS, "<end>"]), start, end, pad)
 
 
 N = len(WORDS) + 1

@@ -58,9 +58,20 @@ def subword_tokens(path: Path, size: int = 90) -> list[str]:
     return [token for token in tokens if token not in ("<unk>", "<s>", "</s>")]
 
 
+def with_m2m100(folder: Path, vocabulary: int) -> Path:
+    "The architecture of NLLB and of M2M-100, beside a tokenizer"
+    from transformers import M2M100Config, M2M100ForConditionalGeneration
+
+    torch.manual_seed(0)
+    tokens = dict(pad_token_id=1, bos_token_id=0, eos_token_id=2, decoder_start_token_id=2)
+    config = M2M100Config(vocab_size=vocabulary, max_position_embeddings=96, **tokens, **SIZES)
+    enlarged(M2M100ForConditionalGeneration(config)).save_pretrained(folder)
+    return folder
+
+
 def nllb(folder: Path) -> Path:
     "NLLB's tokenizer class and architecture, as save_pretrained writes them"
-    from transformers import M2M100Config, M2M100ForConditionalGeneration, NllbTokenizer
+    from transformers import NllbTokenizer
 
     base = Tokenizer(models.BPE(unk_token="<unk>"))
     base.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -71,26 +82,12 @@ def nllb(folder: Path) -> Path:
     m = json.loads(base.to_str())["model"]
     tokenizer = NllbTokenizer(vocab=m["vocab"], merges=[tuple(o) for o in m["merges"]])
     tokenizer.save_pretrained(folder)
-    torch.manual_seed(0)
-    enlarged(
-        M2M100ForConditionalGeneration(
-            M2M100Config(
-                vocab_size=len(tokenizer),
-                max_position_embeddings=96,
-                pad_token_id=1,
-                bos_token_id=0,
-                eos_token_id=2,
-                decoder_start_token_id=2,
-                **SIZES,
-            )
-        )
-    ).save_pretrained(folder)
-    return folder
+    return with_m2m100(folder, len(tokenizer))
 
 
 def m2m100(folder: Path) -> Path:
     "M2M-100's own tokenizer: SentencePiece, vocabulary, languages as __de__"
-    from transformers import M2M100Config, M2M100ForConditionalGeneration, M2M100Tokenizer
+    from transformers import M2M100Tokenizer
 
     folder.mkdir()
     names = subword_tokens(folder / "sentencepiece.bpe.model")
@@ -99,21 +96,7 @@ def m2m100(folder: Path) -> Path:
     )
     tokenizer = M2M100Tokenizer(str(folder / "vocab.json"), str(folder / "sentencepiece.bpe.model"))
     tokenizer.save_pretrained(folder)
-    torch.manual_seed(0)
-    enlarged(
-        M2M100ForConditionalGeneration(
-            M2M100Config(
-                vocab_size=tokenizer.convert_tokens_to_ids("__zu__") + 9,
-                max_position_embeddings=96,
-                pad_token_id=1,
-                bos_token_id=0,
-                eos_token_id=2,
-                decoder_start_token_id=2,
-                **SIZES,
-            )
-        )
-    ).save_pretrained(folder)
-    return folder
+    return with_m2m100(folder, tokenizer.convert_tokens_to_ids("__zu__") + 9)
 
 
 def marian(folder: Path, targets=()) -> Path:

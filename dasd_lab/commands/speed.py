@@ -30,7 +30,8 @@ def _measure_backends(run, as_json: bool) -> None:
     if not graphs_folder(run).is_dir():
         note(f"writing the graphs of {run} first, which takes minutes")
     table = side_by_side(run)
-    rows = [{"milliseconds of the processor": job, **row} for job, row in table.round(1).to_dict("index").items()]
+    shown = table.round(1) if as_json else table.map("{:,.1f}".format)
+    rows = [{"milliseconds of the processor": job, **row} for job, row in shown.to_dict("index").items()]
     show(rows, as_json, dict(run=str(run), advice=advice_on_backends(table)))
     if not as_json:
         print(advice_on_backends(table))

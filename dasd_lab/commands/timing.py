@@ -113,7 +113,7 @@ def chosen_for(
     margin: float = 1.05,  # a backend that is this much slower is as good, if it comes first
 ) -> pd.Series:  # job → backend
     "The backend for each job"
-    return (table.le(margin * table.min(axis=1), axis=0)).idxmax(axis=1)
+    return table.le(margin * table.min(axis=1), axis=0).idxmax(axis=1)
 
 
 def advice_on_backends(
@@ -121,9 +121,10 @@ def advice_on_backends(
 ) -> str:
     "Which backend this machine should use for what"
     first = table.columns[0]
-    faster = {job: table.loc[job, first] / table.loc[job, name] for job, name in chosen_for(table).items()}
+    chosen = chosen_for(table)
+    faster = {job: table.loc[job, first] / table.loc[job, name] for job, name in chosen.items()}
     parts = []
-    for name, jobs in chosen_for(table).groupby(chosen_for(table)).groups.items():
+    for name, jobs in chosen.groupby(chosen).groups.items():
         said = [job if name == first else f"{job} ({faster[job]:.1f} times as fast as {first})" for job in jobs]
         parts.append(f"{name} for {', '.join(said)}")
     return f"This machine should use {'; '.join(parts)}. {BACKEND_VARIABLE} chooses."
