@@ -192,6 +192,8 @@ def test_the_precomputed_form_has_neighbours_without_entries(method, words):
     assert plain.nearest(5, 1).word.tolist() == words.nearest(5, 1).word.tolist()
     assert "shared" not in dictionary_check(plain)
     assert "form for use" in f.describe_entry(None, plain, 5)
+    with pytest.raises(LabError, match="precomputed form"):
+        plain.of_entry(0)
 
 
 def test_other_methods_have_no_words(inner, backbone):

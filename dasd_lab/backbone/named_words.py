@@ -116,6 +116,12 @@ def learn_words(
         for word in set(re.findall(r"[a-z]{3,}", text.lower())):
             images_of.setdefault(word, set()).add(row)
     words = sorted(word for word, shown in images_of.items() if len(shown) >= fewest)
+    expect(
+        len(words) >= most,
+        f"{len(words)} words that {fewest} images have in their captions",
+        f"at least {most}",
+        "Give more captions, or lower `fewest`.",
+    )
     embeddings = F.normalize(backbone.encode_source(words).float(), dim=-1).cpu()
     cosines = F.normalize(images.float().cpu(), dim=-1) @ embeddings.T
     means = cosines.mean(0)

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..base.foundation import expect
+
 # %% ../../nbs/03_backbone/1_towers/14_projected_vectors.ipynb #ce363a98
 class TokenVectors(nn.Module):
     "Multilingual token vectors, projected to the width of the text tower"
@@ -26,6 +28,8 @@ class TokenVectors(nn.Module):
         frozen: nn.Module | None = None,  # published vectors that are read as they are; None: vectors of its own
     ):
         super().__init__()
+        for name, value in dict(vocab_size=n_tokens, token_width=token_width).items():
+            expect(value >= 1, f"{name} = {value}", "1 or more", "Correct the preset.")
         self.embedding = frozen or nn.Embedding(n_tokens, token_width)
         self.target = nn.Linear(token_width, width)
         self.disentangling = nn.Linear(token_width, width) if separate else None

@@ -208,6 +208,7 @@ class FeatureStore:
     parts: dict[str, StoredRows]  # image, source, frames, places → rows
 
     def __getitem__(self, part: str) -> StoredRows:
+        expect(part in self.parts, f"the part {part!r}", f"one of {list(self.parts)}", "Encode it into another store.")
         return self.parts[part]
 
     @cached_property

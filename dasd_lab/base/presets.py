@@ -74,7 +74,6 @@ def checked(
 # %% ../../nbs/00_base/10_presets.ipynb #66ad9478
 _SHARES = "share", "warmup", "dropout", "explore", "beta", "alpha", "averaging", "smallest_crop", "highest_salience"
 # part of a setting's name → its least and its greatest value; others are 0 or more
-_COUNTS = ("batch_size", "captions", "checkpoints", "every", "length_bucket", "log_every", "token_width")
 _RANGES = {"temperature": (1e-4, 1e4), "offset": (-1.0, math.inf)} | dict.fromkeys(_SHARES, (0.0, 1.0))
 
 
@@ -85,8 +84,7 @@ def in_range(
 ) -> Any:  # the value
     "Refuse a number outside the range of a setting, such as a negative temperature, which trains the opposite"
     if isinstance(value, (int, float)):
-        usual = (1.0 if name in _COUNTS else 0.0, math.inf)
-        least, most = next((limits for part, limits in _RANGES.items() if part in name), usual)
+        least, most = next((limits for part, limits in _RANGES.items() if part in name), (0.0, math.inf))
         given, expected = f"{where} = {value}", f"a finite number from {least:g} to {most:g}"
         expect(least <= value <= most and value < math.inf, given, expected, _CORRECT)
     return value

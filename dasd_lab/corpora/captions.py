@@ -238,6 +238,7 @@ def recognise_language(
     "Identify the language of a text among candidates"
     text = clean_text(text)[:1000]
     candidates = list(dict.fromkeys(map(language_code, candidates)))
+    expect(candidates, "no candidate languages", "at least one", "Give the languages that the model reads.")
     letters = [character for character in text if character.isalpha()]
     if not letters:
         return candidates[0], 0.0

@@ -124,6 +124,7 @@ def read_clip(
     max_side: int = 512,  # pixels; larger frames are scaled down
 ) -> np.ndarray:  # [T, H, W, 3] uint8, 1 ≤ T ≤ n_frames
     "Read evenly spaced frames of a clip"
+    expect(n_frames >= 1, f"{n_frames} frames", "at least 1", "Ask for more.")
     indices = even_places(frame_times(source), n_frames)
     frames = _decoded(source, indices, max_side)
     given = f"{source if isinstance(source, (str, Path)) else 'a clip'} without a frame that can be decoded"

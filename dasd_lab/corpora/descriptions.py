@@ -138,6 +138,9 @@ def describe_batch(
 ) -> list[str]:  # N, '' for no description
     "Describe a batch; empty descriptions are requested a second time, in the other way that a captioner may have"
     texts = list(map(_clean_description, captioner.describe(batch))) if batch else []
+    given = f"{len(texts)} descriptions of {len(batch)} visuals by {captioner.name}"
+    next_step = "Correct the captioner; nothing of this batch was written."
+    expect(len(texts) == len(batch), given, "one description per visual", next_step)
     empty = [i for i, text in enumerate(texts) if not text]
     if empty and hasattr(captioner, "again"):
         for i, text in zip(empty, captioner.again([batch[i] for i in empty])):
@@ -188,9 +191,7 @@ def describe(
             _write_manifest(home, captioner, part, None)
         for indices in progress(batches) if progress else batches:
             unreadable, rows, frames = _pending(visuals, indices, known)
-            described_rows = [
-                row | dict(text=text) for row, text in zip(rows, describe_batch(captioner, frames), strict=True)
-            ]
+            described_rows = [row | dict(text=text) for row, text in zip(rows, describe_batch(captioner, frames))]
             _append(f, unreadable + described_rows)
             known |= {row["id"]: row for row in unreadable + described_rows}
             n_new += len(rows)

@@ -102,6 +102,12 @@ def read_adapters(
 ) -> Adapted:
     "Generated matrices and the change that adapters make, for captions in target languages"
     n = len(captions)
+    expect(
+        n == len(languages) and n,
+        f"{n} captions, {len(languages)} languages",
+        "the same number of each, at least one",
+        "Give the language of each caption.",
+    )
     blocks = check_adapters(method, set(languages))
     device = method.backbone.device
     read: list[tuple] = [()] * n
@@ -199,6 +205,7 @@ def draw_comparison(
     rng = Random(seed)
     pool = sorted(pool, key=lambda c: (c.visual_id, c.text))
     rng.shuffle(pool)
+    expect(pool, "no captions to draw from", "some of one language", "Type the sentences instead.")
     if describe:
         return _described_triple(pool, describe, styles, rng)
     triples = [_pool_triple(pool, first) for first in pool[:200]]

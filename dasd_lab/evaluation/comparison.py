@@ -230,11 +230,19 @@ def paired_difference(
 ) -> pd.Series:  # metric, first, second, difference (in [0, 1]), low, high, p, first_better, second_better, n_scenes
     """Difference of recall with a paired bootstrap over scenes and an exact sign test
     low and high are a 95 % interval; a run is better in a scene in which it has more hits."""
+    known = [*RECALLS, "mean_recall"]
+    expect(metric in known, f"{metric!r}", f"one of {known}", "Choose one of them.")
     rows = [i for i, recall in enumerate(RECALLS) if metric in (recall, "mean_recall")]
     first = one[0][rows]
     second = other[0][rows]
     queries = one[1][rows]
     n_scenes = first.shape[1]
+    expect(
+        first.shape == second.shape,
+        f"{n_scenes} and {second.shape[1]} scenes",
+        "the same scenes",
+        "Evaluate both runs on the same captions.",
+    )
     rng = np.random.default_rng(seed)
     drawn = rng.multinomial(n_scenes, np.full(n_scenes, 1 / n_scenes), n_resamples).astype(float)
     first_drawn = (drawn @ first.T / (drawn @ queries.T)).mean(1)
@@ -345,6 +353,13 @@ def measure(
     language: str,  # ISO 639
 ) -> Results:  # of this one language, with ranks
     "Ranks of one method in one language, computed once"
+    readable = self.reads(name)
+    expect(
+        language in readable,
+        f"{name} in {language!r}",
+        f"one of {list(readable)}",
+        "Choose a language that it reads and the corpus has.",
+    )
     if (name, language) not in self._results:
         method = self.methods[name]
         captions = self.captions(language)

@@ -12,6 +12,8 @@ from importlib.resources import files
 
 import pandas as pd
 
+from ..base.foundation import expect
+
 # %% ../../nbs/07_evaluation/77_expression_groups.ipynb #e7a00006
 # names of the groups as in the paper's Figure 3(b)
 GROUPS = dict(
@@ -38,4 +40,10 @@ def expression_groups(
     language: str,  # one of `expression_group_languages`
 ) -> pd.DataFrame:  # text, group (a key of `GROUPS`), topic
     "Sentences about everyday scenes in four kinds of expression, written for the test; topics do not predict groups"
+    expect(
+        language in _sentences(),
+        f"groups of expression in {language!r}",
+        f"one of {expression_group_languages()}",
+        "Choose one of them, or add sentences to evaluation/expression_groups.json.",
+    )
     return pd.DataFrame(_sentences()[language])

@@ -61,6 +61,7 @@ def caption_features(
     report: Callable[[float, str], None] = lambda share, text: None,  # receives the share done and a message
 ) -> dict[str, np.ndarray]:  # name → [n, D] float32
     "Features of captions, computed in batches of one language"
+    expect(captions, "no captions", "at least one", "Choose other languages or images.")
     found: dict[str, np.ndarray] = {}
     done = 0
     for language in dict.fromkeys(c.language for c in captions):
@@ -158,6 +159,7 @@ def draw_map(
     from threadpoolctl import threadpool_limits
 
     x = standardised(features)
+    expect(spec.reducer in REDUCERS, f"a map by {spec.reducer!r}", f"one of {list(REDUCERS)}", "Choose one of them.")
     expect(len(x) >= 10, f"{len(x)} captions", "at least 10 for a map", "Choose more captions or languages.")
     with _ONE_AT_A_TIME, threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -256,6 +258,7 @@ def find_clusters(
     spec: ClusterSpec = ClusterSpec(),  # settings
 ) -> np.ndarray:  # [n] cluster from 0, the largest first; −1: none
     "Cluster of each caption"
+    expect(spec.method in _CLUSTERINGS, f"clusters by {spec.method!r}", "'kmeans' or 'hdbscan'", "Choose one of them.")
     labels = _CLUSTERINGS[spec.method](standardised(features), spec)
     by_size = sorted(set(labels) - {-1}, key=lambda c: (-(labels == c).sum(), c))
     position = {c: i for i, c in enumerate(by_size)}

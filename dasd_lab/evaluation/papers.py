@@ -105,6 +105,7 @@ def paper_tables(
     paper: str,  # dasd, leccr or smalr
 ) -> dict[str, PaperTable]:  # number → table
     "All tables of a paper"
+    expect(paper in _PAPERS, f"the paper {paper!r}", f"one of {list(_PAPERS)}", "Correct the name.")
     tables = {}
     for number, table in _PAPERS[paper]["tables"].items():
         columns = tuple(settings(PaperColumn, column) for column in table["columns"])

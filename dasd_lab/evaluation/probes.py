@@ -274,6 +274,7 @@ def paraphrase_invariance(
     same = np.equal.outer(compositions, compositions)
     others = ~np.eye(n, dtype=bool)
     paraphrases = same & others
+    expect(paraphrases.any(), "no two captions of one content", "paraphrases", "Give several captions per composition.")
     has_paraphrase = paraphrases.any(1)
     nearest = np.where(others, cosine, -np.inf).argmax(1)
     nearest_is_paraphrase = same[np.arange(n), nearest]

@@ -29,6 +29,9 @@ def gallery_slices(
     slice_size: int,  # maximum number of images in one slice
 ) -> list[slice]:
     "Slices of nearly equal width that cover `n` images, none wider than `slice_size`"
+    expect(
+        slice_size >= 1, f"slice_size={slice_size}", "at least 1", "Give the number of images per slice, such as 1024."
+    )
     n_slices = math.ceil(n / slice_size)
     return [slice(i * n // n_slices, (i + 1) * n // n_slices) for i in range(n_slices)]
 
@@ -340,6 +343,12 @@ def common_languages(
 # %% ../../nbs/07_evaluation/10_retrieval.ipynb #44244b62
 def _mean_over_folds(corpus, split: str, image_features, evaluated: Callable[[str], Results]) -> Results:
     "Each metric averaged over folds; images and captions are counted in all of them"
+    expect(
+        image_features is None,
+        f"image features for the folds of {split}",
+        "none: each fold has its own images",
+        "Leave them out.",
+    )
     folds = [evaluated(fold) for fold in corpus.folds[split]]
     first = folds[0]
     rows = {}

@@ -478,6 +478,8 @@ def among(
 ) -> list[str] | None:  # image ids; None: no filter
     "Images that match all filters"
     wanted = {facet: value for facet, value in filters.items() if value}
+    unknown = [facet for facet in wanted if facet not in self.facets]
+    expect(not unknown, f"a filter by {unknown}", f"some of {list(self.facets)}", "Remove the filter.")
     if not wanted:
         return None
     matches = [self.facets[facet].explode().eq(value).groupby(level=0).any() for facet, value in wanted.items()]

@@ -82,6 +82,7 @@ def build_pictograms(
 ) -> Path:  # folder of the last part
     "Build parts of the corpus; an existing one is replaced when the new one is complete"
     for part in parts:
+        expect(part in PARTS, f"the part {part!r} of pictograms", f"one of {PARTS}", "Choose one.")
         if part == "scenes":
             counts, settings = spec.splits, asdict(spec)
             painted = _painted_scenes(spec, codes or languages())

@@ -96,6 +96,7 @@ class Pictograms(Corpus):
 @patch(as_prop=True)
 def scenes(self: Pictograms) -> dict[str, Scene]:
     "Scene of each image of all splits, by id"
+    expect(self.part == "scenes", f"scenes of the part {self.part!r}", "the part 'scenes'", "load_corpus('pictograms')")
     if "scenes" not in self._read:
         file = self.root / "scenes.jsonl"
         with opening(file, "the scenes of a built corpus", "Build it again: dasd-lab corpus build."):
@@ -113,6 +114,8 @@ def scene(
     visual_id: str,  # such as 'test-00042'
 ) -> Scene:
     "Content of an image"
+    known = visual_id in self.scenes
+    expect(known, f"the image {visual_id!r}", f"one of {len(self.scenes):,}, such as 'test-00000'", "Check the id.")
     return self.scenes[visual_id]
 
 # %% ../../nbs/02_pictograms/50_corpus.ipynb #9fe16fb2

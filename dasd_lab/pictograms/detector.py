@@ -305,6 +305,12 @@ class PictogramCaptioner:
         folder: str | Path | None = None,  # written by `save_detector`; None: `shipped_detector()`
     ):
         folder = Path(folder or shipped_detector())
+        expect(
+            (folder / "manifest.json").is_file(),
+            f"no detector in {folder}",
+            "the weights of the repository, which are not part of the installed package",
+            "Work in a clone of the repository, or train a detector there: python tools/release/train_detector.py",
+        )
         self.detector = load_detector(folder)
         self.settings = dict(SETTINGS, form=FORM)
         self.name = f"pictogram detector {sha256(folder / 'model.safetensors')[:12]}"

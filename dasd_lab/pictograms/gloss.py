@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import yaml
 
+from ..base.foundation import expect
 from ..corpora.by_machine.translators import Translator
 from .grammar import MODIFIERS, Language, Noun, Segment, finish, languages, load_language
 
@@ -191,6 +192,9 @@ def lexicon(
     code: str,  # ISO 639, one of `languages(all=True)`
 ) -> Lexicon:
     "Lexicon of a language; cached"
+    known = languages(all=True)
+    next_step = "Provide a `translate` function: (sentence, language) → English sentence."
+    expect(code in known, f"a sentence in the language {code!r}", f"one that has a lexicon: {known}", next_step)
     language, extra = load_language(code), _extra(code)
     spaced = bool(language.join)
     entries: dict[tuple[str, ...], tuple[Reading, ...]] = {}

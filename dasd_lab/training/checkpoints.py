@@ -59,6 +59,10 @@ class Selection:
     direction: Literal["higher", "lower"] = "higher"  # which is better
     every: int = 50  # steps between two evaluations
 
+    def __post_init__(self) -> None:
+        step = "Correct it, or leave the selection out."
+        expect(self.every >= 1, f"an evaluation every {self.every} steps", "1 or more", step)
+
     def value(
         self,
         figures: Mapping[str, float],  # of the validation images

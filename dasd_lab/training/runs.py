@@ -67,6 +67,11 @@ class Keeping:
     log_every: int = 10  # steps between two rows of the log
     trackers: tuple = ()  # beside TensorBoard, see `logging.check_trackers`
 
+    def __post_init__(self) -> None:
+        for name, least in (("checkpoint_every", 0), ("checkpoints", 1), ("log_every", 1)):
+            value = getattr(self, name)
+            expect(value >= least, f"{name} = {value}", f"{least} or more", "Correct it.")
+
 # %% ../../nbs/06_training/1_loop/80_runs.ipynb #2c02146e
 @dataclass(frozen=True)
 class RunOptions:

@@ -103,7 +103,15 @@ class Stage:
     critic: CriticTraining | None = None  # None: no critic in this stage
 
     def __post_init__(self) -> None:
-        expect(self.steps >= 1, f"stage {self.name!r} with steps = {self.steps}", "1 or more", "Correct it.")
+        for name in ("steps", "batch_size", "length_bucket", "captions"):
+            value = getattr(self, name)
+            expect(value >= 1, f"stage {self.name!r} with {name} = {value}", "1 or more", "Correct it.")
+        expect(
+            0 <= self.learning_rate < math.inf,
+            f"stage {self.name!r} with the learning rate {self.learning_rate}",
+            "0 or more",
+            "Correct it.",
+        )
         expect(
             not self.until or self.schedule == "constant",
             f"stage {self.name!r} of open length with a {self.schedule} schedule",

@@ -92,6 +92,7 @@ def begin(self: TrainingProcess) -> None:
     "Start the training, or resume it from its checkpoint"
     step = "Watch it, or stop it first."
     expect(not self.alive, f"{self.folder}, where a training is running", "one at a time", step)
+    expect(not self.finished, f"{self.folder} holds a finished run", "a new folder", "Start a new training.")
     writable_folder(self.folder)
     self.began = time.time()
     self.stopping = False

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..backbone.tokens import CaptionTokenizer
 from ..backbone.towers import Backbone
+from ..base.contracts import expect
 from ..corpora.catalog import CaptionPairs
 
 # %% ../../nbs/06_training/2_recipes/25_word_alignment.ipynb #b53ae024
@@ -44,6 +45,8 @@ def translation_table(
     iterations: int = 5,  # of expectation maximisation
 ) -> scipy.sparse.csr_matrix:  # [target tokens, source tokens] p(s | t); rows of tokens without pairs are empty
     "IBM model 1: the probability that a target token translates to a source token"
+    lists = f"{len(source)} captions and {len(target)} translations"
+    expect(0 < len(source) == len(target), lists, "one for each", "Pass aligned lists.")
     source_ids, target_ids, occurrence = _links(source, target)
     keys, link = np.unique(target_ids.astype(np.int64) * shape[1] + source_ids, return_inverse=True)
     rows, columns = np.divmod(keys, shape[1])

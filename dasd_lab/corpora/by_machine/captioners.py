@@ -49,6 +49,7 @@ class _Model:
         max_side: int = 768,  # pixels; larger images are scaled down
         **more,  # further settings
     ):
+        expect(max_new_tokens >= 1, f"{max_new_tokens} new tokens", "at least 1", "Allow more.")
         self.folder, self.name = model_folder(model, CAPTIONERS, download)
         self.prompt = prompt
         self.max_new_tokens = max_new_tokens
@@ -103,6 +104,8 @@ class CaptioningModel(_Model):
         **options,  # see `_Model`: max_new_tokens, device, dtype, download, max_side
     ):
         self.kind = kind = model_type(model_folder(model, CAPTIONERS, options.get("download", False))[0])
+        given = f"{model}, a model of the kind {kind!r}"
+        expect(kind in self.KINDS, given, f"one of {list(self.KINDS)}", "Use `ChatModel`.")
         expect(kind != "git" or not prompt, f"the prompt {prompt!r} for GIT", "no prompt", "Omit it.")
         is_task = kind != "florence2" or prompt in (None, *self.TASKS)
         tasks = f"one of its tasks {list(self.TASKS)}"

@@ -75,7 +75,8 @@ def open_model(
     import torch
     import transformers
 
-    kind = getattr(torch, dtype)
+    kind = getattr(torch, dtype, None)
+    expect(isinstance(kind, torch.dtype), f"dtype {dtype!r}", "float32, bfloat16 or float16", "Choose one.")
     options = dict(local_files_only=True, trust_remote_code=False)
     next_step = f"Download it again, completely; some tokenizers need `{install_command('translation')}`."
     expected = f"a model for {model} of transformers, without code of its own"

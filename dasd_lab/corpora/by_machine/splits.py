@@ -68,6 +68,8 @@ def machine_captions(
 ) -> MachineCaptions:
     "Translate captions and drop those that do not look like translations"
     languages = sorted({c.language for c in captions})
+    given = f"captions in {languages}" if captions else "no captions"
+    expect(len(languages) == 1, given, "captions in one language", "Translate each language separately.")
     target, source = language_code(target), languages[0]
     texts = [c.text for c in captions]
     translated = translations(texts, translator, target, source, cache, progress=progress)

@@ -152,7 +152,10 @@ def translations(
     batches = list(chunked([t for t in distinct if t not in known], batch))
     for sentences in progress(batches) if progress else batches:
         answers = translator.translate(sentences, source, target)
-        translated = {t: visible(a) for t, a in zip(sentences, answers, strict=True) if a is not FAILED}
+        given = f"{len(answers)} translations of {len(sentences)} sentences by {translator.name}"
+        same = len(answers) == len(sentences)
+        expect(same, given, "the same number", "Correct the engine; nothing of this batch was stored.")
+        translated = {t: visible(a) for t, a in zip(sentences, answers) if a is not FAILED}
         if cache is not None:
             cache.add(edition, source, target, translated)
         known |= translated

@@ -202,6 +202,9 @@ def choose(
     *names: str,  # in the order of the columns
 ) -> None:
     "Choose the runs that are compared"
+    unknown = [name for name in names if name not in self.records]
+    expect(not unknown, f"runs {unknown}", f"some of {self.runs}", "Add their folder first.")
+    expect(len(set(names)) <= MAX_RUNS, f"{len(names)} runs", f"at most {MAX_RUNS} side by side", "Remove one.")
     self.chosen = list(dict.fromkeys(names))
 
 # %% ../../../nbs/09_explore/5_comparison/10_state.ipynb #a8259837
@@ -345,6 +348,12 @@ def paired(self: CompareState) -> pd.DataFrame:  # see `MethodComparison.differe
 @patch
 def gaps(self: CompareState) -> pd.DataFrame:  # see `MethodComparison.rank_gaps`
     "Captions of the language with their ranks in both runs"
+    expect(
+        self.language in self.languages(),
+        f"{self.language or 'no language'}, in which the two runs are not evaluated",
+        "an evaluated language",
+        "Press Evaluate.",
+    )
     return self.comparison().rank_gaps(self.first, self.second, self.language)
 
 # %% ../../../nbs/09_explore/5_comparison/10_state.ipynb #dc4f5c4e

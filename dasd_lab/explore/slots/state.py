@@ -138,6 +138,8 @@ def choose(
     id: str,  # an image of the workbench
 ) -> None:
     "Select another image"
+    gallery = self.source.gallery
+    expect(id in gallery, f"the image {id!r}", f"one of {len(gallery):,}", "Click one, or check the id.")
     self._compare(self.text, self.language, id)
 
 # %% ../../../nbs/09_explore/6_slots/10_state.ipynb #1c86eb64

@@ -19,7 +19,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from ...base.contracts import Caption
+from ...base.contracts import Caption, expect
 from ...corpora.languages import english_name
 from ...evaluation.expression_groups import COMMAS
 from ...evaluation.maps import label_agreement
@@ -289,6 +289,7 @@ def agreement_figure(
     height: int = 340,  # pixels
 ) -> go.Figure:
     "Agreement of clusters with known labels, and by chance"
+    expect(measure in MEASURES, f"the measure {measure!r}", f"one of {list(MEASURES)}", "Choose one of them.")
     fig = go.Figure()
     for i, (feature, rows) in enumerate(table.groupby("feature", sort=False)):
         fig.add_bar(

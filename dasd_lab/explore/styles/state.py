@@ -480,6 +480,13 @@ def select(
 ) -> None:
     "Select captions"
     chosen = tuple(sorted({int(i) for i in indices}))
+    n = len(self.analysis.captions) if self.analysis else 0
+    expect(
+        set(chosen) <= set(range(n)),
+        f"{len(chosen)} indices",
+        "captions of the map",
+        "Select on the map that is shown.",
+    )
     self.selection = chosen
 
 # %% ../../../nbs/09_explore/3_styles/10_state.ipynb #51d8f883

@@ -208,6 +208,12 @@ def plan(self: TrainingState) -> pd.DataFrame:  # stage, steps, captions_per_ste
 def changes(self: TrainingState) -> dict:  # dotted setting → value, as in `dasd-lab train --set`
     "Settings that differ from the preset"
     defaults = [stage.steps for stage in self.stages]
+    expect(
+        len(self.steps) == len(defaults) and min(self.steps) >= 1,
+        f"steps {self.steps}",
+        f"{len(defaults)} numbers, at least 1",
+        "Correct the steps.",
+    )
     n = len(load_preset(self.preset)["languages"])
     steps = enumerate(zip(self.steps, defaults))
     return {f"stages.{i}.steps": chosen * n for i, (chosen, default) in steps if chosen != default}

@@ -149,6 +149,7 @@ def look_at(
 ) -> None:
     "Select another word"
     languages = self.words.table.language
+    expect(id in languages.index, f"the word {id}", f"an id from 2 to {languages.index[-1]}", "Take it from the table.")
     self.set_together(word_id=id, shown_language=languages[id])
 
 # %% ../../../nbs/09_explore/7_words/10_state.ipynb #f8fcd51e
@@ -229,6 +230,8 @@ def follow(
     id: str,  # an image of the workbench
 ) -> None:
     "Show the ranks of another image"
+    ranked = self.rankings.ids if self.rankings else ()
+    expect(id in ranked, f"the image {id!r}", "one that was ranked", "Click one, or check the id.")
     self.followed = id
 
 # %% ../../../nbs/09_explore/7_words/10_state.ipynb #7b6531dd

@@ -26,6 +26,9 @@ def filled(
 ) -> Tensor:  # [Q, n, G]
     "Replace missing scores by the mean of the others"
     missing = scores.isnan()
+    expect(
+        not missing.all(-1).any(), "a caption without any version", "at least its own words", "Check the translations."
+    )
     return torch.where(missing, scores.nanmean(-1, keepdim=True), scores)
 
 # %% ../../../nbs/04_methods/3_smalr/90_consistency.ipynb #6ce0f367
@@ -70,6 +73,12 @@ class LearnedConsistency(nn.Module):
         scores: Tensor,  # [Q, n, G]
     ) -> Tensor:  # [Q, n]
         "One score per caption and image"
+        expect(
+            scores.shape[-1] == len(self.languages),
+            f"scores in {scores.shape[-1]} languages",
+            f"in {len(self.languages)}: {list(self.languages)}",
+            "Fit the module to these languages.",
+        )
         return ((1 + filled(scores)) / 2 @ self.inward.T).relu() @ self.outward
 
     def check(

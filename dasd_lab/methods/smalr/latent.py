@@ -199,6 +199,12 @@ class LatentVocabulary(nn.Module):
 
     def start_from(self, vectors: Tensor) -> None:  # [n, W], rows of the special ids are ignored
         "Set the word vectors"
+        expect(
+            tuple(vectors.shape) == (len(self.language), self.width),
+            f"word vectors {tuple(vectors.shape)}",
+            f"{(len(self.language), self.width)}: a row for every id of the vocabulary",
+            "Set `vector_width`, or build the vocabulary from these vectors.",
+        )
         self.vectors = vectors.to(self.language.device, torch.float32)
 
     def projected(self, words: Tensor) -> Tensor:  # ids [n], sorted, none special → [n, d]

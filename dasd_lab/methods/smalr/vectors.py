@@ -58,6 +58,8 @@ class WordFiles:
         from gensim.models import KeyedVectors
         from gensim.models.fasttext import load_facebook_vectors
 
+        known = f"one of {list(self.paths)}, which have a file of vectors"
+        expect(language in self.paths, f"words in {language!r}", known, "Pass a file for it.")
         path = str(self.paths[language])
         text = partial(KeyedVectors.load_word2vec_format, unicode_errors="replace")
         with opening(path, f"a .{self.kind} file in FastText's format", "Fetch it again."):

@@ -193,6 +193,12 @@ class WordVocabulary:
 @patch
 def words_of(self: WordVocabulary, caption: str, language: str) -> list[str]:
     "The words of a caption, known or unknown"
+    expect(
+        language in self.words,
+        f"a caption in {language!r}",
+        f"one of {list(self.languages)}",
+        "Train this language first: `dasd-lab train --languages …`.",
+    )
     return caption_words(caption, self.tokenizers[language])
 
 # %% ../../../nbs/04_methods/3_smalr/20_vocabulary.ipynb #5ada82e1

@@ -96,6 +96,12 @@ def versions(
     language: str,  # one of `slots`
 ) -> dict[str, list[str | None]]:  # language, in the order of `slots` → B sentences; None: no translation
     "The captions and their translations"
+    expect(
+        language in self.slots,
+        f"captions in {language!r}",
+        f"one of {', '.join(self.slots)}",
+        "Wrap the method with that language, or search in another.",
+    )
     found: dict[str, list[str | None]] = {target: [None] * len(captions) for target in self.slots}
     for target in self.slots:
         if target != language and self.translator.supports(language, target):

@@ -14,6 +14,7 @@ import pandas as pd
 import torch
 
 from ...base.contracts import RetrievalMethod, evaluating
+from ...base.foundation import expect
 from ...corpora.by_machine.translators import Translator
 from ...corpora.catalog import built_in
 from ...methods.smalr.consistency import AverageConsistency, LearnedConsistency
@@ -62,6 +63,12 @@ class Rankings:
 
     def rank(self, way: str, id: str) -> int:
         "Rank of an image in a variant"
+        expect(
+            way in self.scores and id in self.scores.index,
+            f"the rank of {id!r} in {way!r}",
+            f"an image that was ranked, in one of {self.ways}",
+            "Check both.",
+        )
         return int(self.ranks.at[id, way])
 
     def best(self, way: str, k: int = 6) -> list[str]:  # ids
@@ -94,6 +101,12 @@ def rankings(
     method = gallery.method
     query = read_query(text, method, language)
     gallery.check_not_empty()
+    expect(
+        not isinstance(method, Consistent),
+        "a method that is wrapped already",
+        "the inner method",
+        "Give a gallery of `method.inner`.",
+    )
     translator = translator or built_in("translator")()
     consistent = Consistent(method, translator)
     fusers = {"CLC-A": AverageConsistency()} | ({"CLC-C": fuser} if fuser else {})

@@ -80,6 +80,12 @@ def read_word(
     "Divide a text into words and look them up"
     text = clean_query(text)
     vocabulary = with_words(method).tokenizer
+    expect(
+        language is None or language in vocabulary.languages,
+        f"a word in {language!r}",
+        f"one of {', '.join(vocabulary.languages)}",
+        "Choose one of them, or train a method for that language.",
+    )
     words = {code: tuple(vocabulary.words_of(text, code)) for code in vocabulary.languages}
     ids = {code: tuple(vocabulary.numbers[code].get(word) for word in words[code]) for code in vocabulary.languages}
     complete = [code for code in vocabulary.languages if words[code] and None not in ids[code]]
@@ -162,6 +168,18 @@ def of_entry(
     entry: int,  # number of the entry
 ) -> pd.DataFrame:  # language, word, count, own; by language, readers of the entry and frequent words first
     "The words of one entry"
+    expect(
+        self.has_entries,
+        "the precomputed form, which has no entries",
+        "the trained method",
+        "Load the run that it was made from.",
+    )
+    expect(
+        entry in self.entry_ids,
+        f"the entry {entry}",
+        f"one of 0 to {self.n_entries - 1}",
+        "Take it from the column `entry`; −1 means that it was dropped.",
+    )
     words = self.table.loc[self.entry_ids[entry]]
     position = words.language.map({language: i for i, language in enumerate(self.languages)})
     order = ["position", "own", "count"]
@@ -177,6 +195,12 @@ def nearest(
     fewest: int = 1,  # minimum count of a word
 ) -> pd.DataFrame:  # language, word, count, own, entry, cosine; the highest cosine first
     "The words of every language with the nearest universal vectors"
+    expect(
+        2 <= word < len(self.vocabulary),
+        f"the id {word}",
+        f"2 to {len(self.vocabulary) - 1}",
+        "Take it from `read_word`.",
+    )
     words = self.table.assign(cosine=(self.vectors @ self.vectors[word])[2:].numpy())
     words = words[(words["count"] >= fewest) & (words.index != word)]
     words = words.sort_values(["cosine", "count"], ascending=False, kind="stable")
@@ -189,6 +213,12 @@ def curve(
     language: str,  # ISO 639
 ) -> pd.DataFrame:  # one row per word, most frequent first: rank, word, count, covered (cumulative share of tokens)
     "Frequencies of the words of a language"
+    expect(
+        language in self.languages,
+        f"the language {language!r}",
+        f"one of {', '.join(self.languages)}",
+        "Choose one of them.",
+    )
     counts = np.asarray(self.vocabulary.counts[language])
     return pd.DataFrame(
         dict(

@@ -196,6 +196,8 @@ def match_slots(
     method = with_slots(gallery.method)
     gallery.check_not_empty()
     ids = (ids,) if isinstance(ids, str) else tuple(ids)
+    unknown = next((id for id in ids if id not in gallery), None)
+    expect(unknown is None, f"the image {unknown!r}", f"one of the {len(gallery):,} in the gallery", "Check the id.")
     query = read_query(text, method, language)
     vector = caption_features(method, [Caption(query.encoded, query.language, "")])
     rows = [gallery.places[id] for id in ids]
@@ -261,6 +263,12 @@ def slot_wins(
     "Best slot of its own image for each caption"
     method = _fixed_slots(gallery)
     captions = [c for c in captions if c.visual_id in gallery]
+    expect(
+        captions,
+        "no captions of images in this gallery",
+        "some, in languages of the method",
+        "Give a corpus, or add captions to the gallery.",
+    )
     text = normalize(caption_features(method, captions), dim=-1)
     slots = gallery.visuals["slots"][[gallery.places[c.visual_id] for c in captions]]
     if method.config.similarity == "cosine":
@@ -305,6 +313,7 @@ def nearest_to_slots(
     by: str = "similarity",  # or 'more'
 ) -> pd.DataFrame:  # slot, text, language, similarity, more
     "Sentences or words nearest to each slot"
+    expect(captions, "nothing to choose from", "sentences or words", "Give captions=[…].")
     visual = gallery.picture_visuals(picture)
     slots = visual["slots"][0]
     if "slot_mask" in visual:

@@ -178,6 +178,7 @@ def picture_grid(
 ) -> Image.Image:
     "The images of a sheet in a grid"
     n = max((len(row.shown) for row in rows), default=0)
+    expect(n, "a sheet without rows", "at least one query with hits", "Make some with sheet_row.")
     grid = Image.new("RGB", (n * (tile + gap) + gap, len(rows) * (tile + gap) + gap), "white")
     for y, row in enumerate(rows):
         for x, hit in enumerate(row.shown):

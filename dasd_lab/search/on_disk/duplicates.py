@@ -14,6 +14,7 @@ from fastcore.basics import chunked
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from ...base.foundation import expect
 from ..gallery.hits import hits_of
 from .filters import Condition, read_filter
 from .stored import StoredGallery
@@ -64,6 +65,7 @@ def near_duplicates(
     progress: Callable[[Iterable], Iterable] = iter,  # such as tqdm
 ) -> pd.DataFrame:  # group, id, cosine to the first image of the group, same_file: is another image the same file?
     "Groups of near-duplicates, the largest group first, each with the image of most pixels first"
+    expect(-1 <= cosine <= 1, f"cosine={cosine!r}", "-1 to 1", "For example .97.")
     gallery.check_embedded()
     conditions = read_filter(where, gallery.columns)
     names = ("digest", "width", "height")
