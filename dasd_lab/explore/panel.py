@@ -7,6 +7,7 @@ __all__ = ['NEEDS_KERNEL', 'OPENING_S', 'Exported', 'Panel', 'offered', 'offer']
 
 # %% ../../nbs/09_explore/0_shared/50_panel.ipynb #46219f34
 import html
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -38,6 +39,7 @@ from .workbench import State, Workbench, open_worlds
 # %% ../../nbs/09_explore/0_shared/50_panel.ipynb #6e90a8c0
 NEEDS_KERNEL = "interactive with a running kernel (<code>make lab</code> or <code>make app</code>)"
 OPENING_S = 60  # seconds that static HTML waits for what an explorer opens on; the explorer itself is shown before
+_STILL = '<div class="dl-still">{}</div>'
 
 
 def _message_html(s: State) -> str:
@@ -54,8 +56,11 @@ class Exported(w.VBox):
     def _ipython_display_(self) -> None:
         # nbconvert takes the empty HTML where it has no state of widgets
         display(self._repr_mimebundle_() | {"text/html": ""}, raw=True)
-        if still := self.snapshot():
-            display(HTML(f'<div class="dl-still">{still}</div>'))
+        shown = display(HTML(_STILL.format("")), display_id=True)
+        drawing = threading.Thread(target=lambda: shown.update(HTML(_STILL.format(self.snapshot()))), daemon=True)
+        drawing.start()
+        if "JPY_SESSION_NAME" not in os.environ:  # nobody sits at a Jupyter server, as in nbconvert: later is too late
+            drawing.join()
 
 # %% ../../nbs/09_explore/0_shared/50_panel.ipynb #e1a6a95a
 class Panel(Exported):
