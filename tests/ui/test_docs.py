@@ -156,10 +156,10 @@ def ranking(site):
     ids = [picture["id"] for picture in json.loads((demo / "facts.json").read_text(encoding="utf-8"))["pictures"]]
     vectors = np.frombuffer(gzip.decompress((demo / "pictures.bin.gz").read_bytes()), "<f4").reshape(len(ids), -1)
     method = load_run("photographs", images=False)
-    concepts = method.concepts
+    others = method.concepts, method.companion
 
     def rank(query: str, language: str, with_concepts: bool) -> list[str]:
-        method.concepts = concepts if with_concepts else None
+        method.concepts, method.companion = others if with_concepts else (None, None)
         query_vector = as_array(method.encode_captions([query], language))[0]
         scores = unit(vectors[:, : len(query_vector)]) @ query_vector
         return [ids[i] for i in np.argsort(-scores)]
