@@ -734,7 +734,7 @@ def _captioned_photographs(models: Mapping) -> Workbench:
     "The models for photographs over a corpus of photographs with captions, or over those that come with dasd_lab"
     corpus = next(filter(None, map(installed_corpus, CAPTION_CORPORA)), None)
     world = WORLDS["photographs"]
-    title = f"{corpus.name}, test" if corpus else "included with dasd_lab"
+    title = f"{corpus.name}, test" if corpus else "included"
     if corpus is None:
         corpus = load_corpus("everyday")
         world = replace(world, examples=EVERYDAY_QUERIES)
