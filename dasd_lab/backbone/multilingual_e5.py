@@ -99,13 +99,11 @@ def open_sentence_encoder(
     return Backbone(bert, unigram_tokenizer(packed), config, package, text=text, kind="packed", languages=languages)
 
 
-_RECENT: dict[str, np.ndarray] = {}  # sentence → vector
-
-
 def recent_vectors(
     encoder: Backbone,  # see `open_sentence_encoder`
     sentences: Sequence[str],  # B
     progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
 ) -> np.ndarray:  # [B, n], not normalised
-    "Vectors of sentences, of which the last few are kept: concepts and the companion read the same query"
-    return recent_rows(lambda some: as_array(encoder.encode_source(some, progress=progress)), sentences, _RECENT)
+    "Vectors of sentences, of which the encoder keeps the last few: concepts and the companion read the same query"
+    recent = vars(encoder).setdefault("recent", {})  # sentence → vector
+    return recent_rows(lambda some: as_array(encoder.encode_source(some, progress=progress)), sentences, recent)
