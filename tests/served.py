@@ -32,7 +32,7 @@ def draw(folder: Path, each: int) -> Path:
     folder.mkdir(parents=True)
     for colour in COLOURS:
         for i in range(each):
-            picture(colour, i).save(folder / f"{colour}-{i:02d}.png")
+            picture(colour, i, (16, 24) if i % 4 == 1 else (24, 16)).save(folder / f"{colour}-{i:02d}.png")
     return folder
 
 

@@ -52,7 +52,7 @@ class PackedEncoder:
         self,
         path: str | Path,  # of the file, whose checksum is known
     ):
-        self._data = np.memmap(path, np.uint8, "r")
+        self._data = np.asarray(np.memmap(path, np.uint8, "r"))  # slices of a memmap cost four times as much
         self._at = 4  # after the name of the format
         _, width, layers, heads, hidden, self.n_tokens, positions, segments = self._numbers("8i")
         epsilon, _ = self._numbers("fi")  # and the size of a block

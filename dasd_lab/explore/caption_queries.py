@@ -12,7 +12,7 @@ import numpy as np
 from traitlets import Unicode
 
 from ..base.contracts import Caption, LabError, RetrievalMethod
-from .theme import language_hint
+from .theme import language_hint, readers_first
 from .workbench import NO_CAPTIONS, State, Workbench, shows_messages
 from ..search.queries import read_query
 
@@ -70,10 +70,13 @@ class QueryState(State):
     @shows_messages
     def draw(
         self,
-        seed: int = 0,  # random seed
+        seed: int = 0,  # random seed; 0: a caption in the reader's language, or in one of the same script
     ) -> None:
         "Ask a random caption, whose image is known"
-        caption = draw_caption(self.workbench, self.source.gallery.ids, self.source.method.languages, seed)
+        languages = self.source.method.languages
+        caption = draw_caption(
+            self.workbench, self.source.gallery.ids, languages if seed else readers_first(languages)[:1], seed
+        )
         self.ask(caption.text, caption.language, caption.visual_id)
 
     def understood(self) -> str:

@@ -27,7 +27,7 @@ from traitlets import Bool, HasTraits, Int, List, Tuple, Unicode
 
 from ..base.contracts import Caption, LabError
 from .pictures import own_pictures, recent_folders, remember_folder
-from .theme import SEQUENTIAL, chip, language_name, tagged, web_file
+from .theme import READER, SEQUENTIAL, chip, language_name, tagged, web_file
 from .workbench import WORLDS, Workbench, open_worlds, world_workbench
 
 # %% ../../nbs/09_explore/0_shared/30_controls.ipynb #73ee7177
@@ -331,10 +331,12 @@ class PageScript(anywidget.AnyWidget):
     "Once per page: loads plotly, raises anywidget's time limit, tells screen readers which toggle buttons are on"
 
     script = Unicode().tag(sync=True)
+    languages = List().tag(sync=True)  # of the browser
     _esm = web_file("page.js")
 
 
 PAGE_SCRIPT = PageScript(script=get_plotlyjs())  # created at import, before any figure
+PAGE_SCRIPT.observe(lambda change: READER.__setitem__(slice(None), change.new), "languages")
 
 # %% ../../nbs/09_explore/0_shared/30_controls.ipynb #0165808f
 class Plot(anywidget.AnyWidget):

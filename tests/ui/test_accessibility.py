@@ -22,7 +22,7 @@ READY = dict(
     Words=(".dl-entry td", ".dl-near .bars .point", ".dl-ways .bars .point"),
     Images=(".dl-image-map .main-svg",),
     Train=("textarea", "button.dl-example"),
-    Compare=(".dl-settings td", ".dl-runs button[aria-pressed=true]"),
+    Compare=(".dl-facts td", ".dl-runs button[aria-pressed=true]"),
     Styles=(".dl-finding h3", ".dl-maps .js-plotly-plot .main-svg"),
 )
 EXPLORERS = {name: (f".{explorer(name).css_class}", *READY.get(name, (".dl-section",))) for name in TABS}

@@ -145,6 +145,8 @@ def test_a_search_in_the_language_of_the_browser(at, visit, locale):
     assert p.locator("#title").inner_text() == "Colours"
     ids = ask(p, text, f"{colour}-00.png")
     assert colours(ids[:12]) == {colour} and len(ids) == 24
+    widths = p.locator(".thumb").evaluate_all("all => all.map(e => e.offsetWidth)")
+    assert max(widths) - min(widths) <= 1  # upright images, too, fill their tiles
     assert status in p.locator("#status").inner_text()
     query = p.locator("#q").evaluate("q => [q.lang, getComputedStyle(q).direction]")
     assert query == [language, direction]

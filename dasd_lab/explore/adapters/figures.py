@@ -324,7 +324,9 @@ def rank_moves(
 ) -> go.Figure:
     "Ranks before and after switching adapters off"
     labels = [f"{i} · {short(name, 30)}" for i, name in enumerate(names, 1)]
-    fig = figure(title="Rank of the target image", x="rank (1 is best, log)", height=190 + 34 * len(ranks))
+    moves = zip(ranks["all adapters"], ranks["no adapters"])
+    title = "Rank of the target image without adapters: " + ", ".join(f"{old} → {new}" for old, new in moves)
+    fig = figure(title=title, x="rank (1 is best, log)", height=190 + 34 * len(ranks))
     for before, after, label in zip(ranks["all adapters"], ranks[NOW], labels):
         fig.add_scatter(
             x=[int(before), int(after)],
@@ -365,14 +367,15 @@ def carried_chart(
     names = {"with": "with adapters", "without": "without adapters"}
     bars = [
         go.Bar(
-            x=languages,
-            y=table[column],
+            y=languages,
+            x=table[column],
+            orientation="h",
             name=name,
             text=[f"{value:.0f}" for value in table[column]],
             textposition="outside",
             cliponaxis=False,
             marker_color=COLOURS[i],
-            hovertemplate="%{x}, " + name + ": %{y:.1f} %<extra></extra>",
+            hovertemplate="%{y}, " + name + ": %{x:.1f} %<extra></extra>",
         )
         for i, (column, name) in enumerate(names.items())
     ]
@@ -381,7 +384,8 @@ def carried_chart(
         f"Adapters carry {100 * carried_share(table):.0f} % of the recall: {mean['with']:.1f} % with them, "
         f"{mean['without']:.1f} % without"
     )
-    return legend_below(figure(*bars, title=title, y="mean recall, %", height=340), 40)
+    fig = figure(*bars, title=title, x="mean recall, %", height=150 + 36 * len(table), legend_traceorder="normal")
+    return legend_below(fig.update_yaxes(autorange="reversed"), 40)
 
 
 def recall_chart(
@@ -409,7 +413,7 @@ def recall_chart(
     fig = figure(
         marks,
         title=f"{about['n']:,} captions in {language_name(about['language'])}, {about['pictures']:,} images",
-        x="text → image R@1, % (bars: 95 % interval of the paired difference to all adapters)",
+        x="text → image R@1 (%)",
         height=120 + 42 * len(table),
         yaxis=dict(autorange="reversed"),
     )

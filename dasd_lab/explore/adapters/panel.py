@@ -33,7 +33,7 @@ from dasd_lab.explore.controls import (
     status_html,
 )
 from ..panel import Panel
-from ..theme import cut, language_hint, language_name, table_html, tagged
+from ..theme import cut, language_hint, language_name, readers_first, table_html, tagged
 
 # %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #2ce28092
 _NORM_COLUMNS = dict(zero="norm", identity="from identity", mean="from mean")
@@ -103,11 +103,11 @@ class Adapters(Panel):
             s.draw_pairs()
             s.message = ""  # pairs are folded at first
 
-    def numbers(self, show: Callable[[AdaptersState], pd.DataFrame], *traits: str, needs: str) -> list[w.Widget]:
+    def numbers(self, show: Callable[[AdaptersState], pd.DataFrame], *traits: str, needs: str) -> w.VBox:
         "A table that is folded at first"
         table = self.text("dl-table", lambda s: table_html(show(s), raw=["caption"]), *traits, needs=needs)
         fold = Fold("Numbers", table).add_class("dl-numbers")
-        return [row(fold), fold.content]
+        return self.visible(w.VBox([row(fold), fold.content]), lambda s: self.has(needs), needs)
 
 # %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #55fe2fa0
 @patch
@@ -283,7 +283,7 @@ def _matrices(self: Adapters):
         self.plot("dl-maps", _maps, "adapted", *on),
         self.plot("dl-norms", lambda s: f.norms(*_of_matrices(s), s.many and s.many.mean), *on, needs="matrices"),
         self.plot("dl-spectra", lambda s: f.singular_values(*_of_matrices(s)), needs="matrices"),
-        *self.numbers(matrix_table, *on, needs="matrices"),
+        self.numbers(matrix_table, *on, needs="matrices"),
         note="One matrix per block, generated for this caption. All share one colour scale, centred at zero.",
     )
 
@@ -351,7 +351,7 @@ def _pairs(self: Adapters):
             "dl-pairs", lambda s: f.pair_distances(s.compared, s.many and s.many.usual), "many", needs="distances"
         ),
         self.plot("dl-pair-maps", lambda s: f.pair_maps(s.compared), needs="compared"),
-        *self.numbers(_pair_table, needs="distances"),
+        self.numbers(_pair_table, needs="distances"),
     )
 
 # %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #c66d2c1e
@@ -412,7 +412,7 @@ def _many(self: Adapters):
         self.text("dl-adapter-card", _pointed_html, "pointed", needs="many"),
         self.plot(
             "dl-similarity",
-            lambda s: f.similarity_maps(s.many, None if s.block < 0 else s.block),
+            lambda s: f.similarity_maps(s.many, None if s.block < 0 else s.block) if s.many.labels else None,
             "block",
             needs="many",
         ),
@@ -439,7 +439,7 @@ def _pointed_html(s: AdaptersState) -> str:
 # %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #151f1461
 def _language_sets(s: AdaptersState) -> list[tuple[str, tuple[str, ...]]]:
     "Options for a sample of captions: each language, and all together"
-    languages = tuple(s.method.languages)
+    languages = tuple(readers_first(s.method.languages))
     return [(language_name(code), (code,)) for code in languages] + [("all languages", languages)]
 
 # %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #34b82ee9
@@ -447,7 +447,7 @@ def _language_sets(s: AdaptersState) -> list[tuple[str, tuple[str, ...]]]:
 def _recall(self: Adapters):
     s = self.state
     n = choose("Captions", [200, 100, 500, 1000], "dl-recall-n")
-    language = self.choice("Language", lambda s: language_options(s.method.languages), "model")
+    language = self.choice("Language", lambda s: language_options(readers_first(s.method.languages)), "model")
     take = self.task(
         "Compute recall",
         lambda report: s.take_recall(n.value, language.value, report),
@@ -460,8 +460,11 @@ def _recall(self: Adapters):
         "Recall with adapters off",
         row(n, language, take, moved),
         self.plot("dl-recall", lambda s: f.recall_chart(s.recall, s.about_recall), needs="recall"),
-        *self.numbers(_recall_table, needs="recall"),
-        note="Table 10 of the paper for this model: text-to-image recall with adapters switched off.",
+        self.numbers(_recall_table, needs="recall"),
+        note=(
+            "Table 10 of the paper for this model: text-to-image recall with adapters switched off; "
+            "the bars are 95 % intervals of the paired difference to all adapters."
+        ),
     )
 
 # %% ../../../nbs/09_explore/2_adapters/30_panel.ipynb #f01abd7e

@@ -38,6 +38,7 @@ from dasd_lab.evaluation.adaptation import (
 from ...evaluation.maps import MapSpec, draw_map
 from ...evaluation.probes import paraphrase_invariance
 from ...evaluation.retrieval import slice_scores
+from ..theme import readers_first
 from ..workbench import NO_CAPTIONS, State, shows_messages
 from ...methods.dasd.encoder import AdaptedEncoder
 from ...runs.shipped import run_card
@@ -459,11 +460,11 @@ def compare(
 @shows_messages
 def draw_pairs(
     self: AdaptersState,
-    language: str | None = None,  # ISO 639; None: the model's first language
+    language: str | None = None,  # ISO 639; None: the reader's, or one in the same script
     seed: int = 0,  # random seed
 ) -> None:
     "Sample the three captions from the corpus"
-    pool = self._caption_pool([language or self.method.languages[0]], 400, seed)
+    pool = self._caption_pool([language or readers_first(self.method.languages)[0]], 400, seed)
     triple = draw_comparison(pool, *self._caption_generator(), seed=seed)
     self.comparison = [_entry(caption) for caption in triple]
     self._read_comparison()

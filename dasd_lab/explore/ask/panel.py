@@ -30,7 +30,7 @@ from dasd_lab.explore.controls import (
     section,
 )
 from ..panel import Panel
-from ..theme import cut, picture_address, table_html, tagged
+from ..theme import cut, language_hint, picture_address, table_html, tagged
 from ..workbench import Workbench
 
 # %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #0bc0bcf2
@@ -49,10 +49,14 @@ def grid_items(
 # %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #ac3fb0da
 def answer_note(
     answer: Answer,  # of one model
+    below: str = "",  # what the line below the search box says
 ) -> str:  # HTML
     "The query that was answered and how it was read, number of images, search time, the rank of the selected image"
     query = answer.hits.query
-    asked = f"{tagged(cut(query.text), query.language)} · {html.escape(query.note)} · " if query else ""
+    asked = ""
+    if query:
+        read = english_name(query.language) if language_hint(query) == below else query.note
+        asked = f"{tagged(cut(query.text), query.language)} · {html.escape(read)} · "
     note = f"{asked}{answer.n:,} images searched in {answer.ms:.0f} ms"
     if answer.rank is not None:
         note += f" · selected image at rank <b>{answer.rank:,}</b>"
@@ -226,7 +230,7 @@ def _show_answer(self: Ask, name: str) -> None:
     s = self.state
     _, note, grid = self.cards[name].children
     answer = s.answers.get(name)
-    text = answer_note(answer) if answer else html.escape(s.refusals.get(name, "No query yet."))
+    text = answer_note(answer, self.query.box.hint) if answer else html.escape(s.refusals.get(name, "No query yet."))
     note.value = f'<div class="dl-note">{text}</div>'
     grid.layout.display = None if answer else "none"
     query = answer.hits.query if answer else None

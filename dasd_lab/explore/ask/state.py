@@ -274,7 +274,8 @@ def nearest(
     report: Callable[[float, str], None] = lambda share, text: None,  # called with the progress
 ) -> pd.DataFrame:  # language, caption, score, correct (is it a caption of this image?)
     "Nearest captions of an image in every language of the main model"
-    id = id or self.chosen
+    before = self.chosen
+    id = id or before
     model = self.workbench.main
     visual = model.gallery.picture_visuals(id)
     rows = []
@@ -286,8 +287,10 @@ def nearest(
         for c, score in zip([captions[i] for i in best.indices], best.values.tolist()):
             rows.append(dict(language=language, caption=c.text, score=score, correct=c.visual_id == id))
     expect(rows, *NO_CAPTIONS)
-    self.nearest_captions = pd.DataFrame(rows)
-    return self.nearest_captions
+    found = pd.DataFrame(rows)
+    if before == self.chosen:  # as in `why`
+        self.nearest_captions = found
+    return found
 
 # %% ../../../nbs/09_explore/1_ask/10_state.ipynb #0b002367
 @patch
@@ -318,8 +321,10 @@ def why(
     gallery = self.workbench.model(model or self.models[0]).gallery
     language = now.language or None
     of_regions = REGION_METHODS[regions](gallery, now.text, id, language, self.workbench.picture(id))
-    self.explanation = explain_words(gallery, now.text, id, language, WORD_METHODS[words]), of_regions
-    return self.explanation
+    explanation = explain_words(gallery, now.text, id, language, WORD_METHODS[words]), of_regions
+    if (now, id) == (self.now, self.chosen):  # another image may have been selected meanwhile
+        self.explanation = explanation
+    return explanation
 
 # %% ../../../nbs/09_explore/1_ask/10_state.ipynb #59eb5009
 @patch
@@ -375,12 +380,13 @@ def rank_with_all(
 ) -> dict[str, tuple[int | None, int]]:  # model name → rank, number of images
     "Rank of the selected image with every model"
     query = self._read(self.now.text, self.now.language)
-    names = list(self.workbench.models)
+    names, id = list(self.workbench.models), self.chosen
     ranks = {}
     for i, name in enumerate(names):
         report(i / len(names), f"ranking with {name}")
-        ranks[name] = self._ranks(name, [query], self.chosen)[0], len(self.among or self.workbench.ids)
-    self.ranks = ranks
+        ranks[name] = self._ranks(name, [query], id)[0], len(self.among or self.workbench.ids)
+    if id == self.chosen:  # as in `why`
+        self.ranks = ranks
     return ranks
 
 # %% ../../../nbs/09_explore/1_ask/10_state.ipynb #a5c00004

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from ..theme import COLOURS, INK, SYMBOLS, capitalized, empty_figure, figure, language_name
+from ..theme import COLOURS, INK, SYMBOLS, capitalized, empty_figure, figure, language_name, legend_below
 
 # %% ../../../nbs/09_explore/5_comparison/20_figures.ipynb #b0737bad
 def metric_name(
@@ -38,6 +38,14 @@ def looks(
     return {name: dict(color=COLOURS[i % 12], symbol=SYMBOLS[i % 12]) for i, name in enumerate(names)}
 
 # %% ../../../nbs/09_explore/5_comparison/20_figures.ipynb #9b2084e5
+def _best_run(table: pd.DataFrame, metric: str) -> str:
+    "Which run is best in most languages"
+    ranks = table.rank(axis=1, ascending="rank" in metric, method="min")
+    wins = (ranks == 1).sum()
+    of = f"{wins.max()} of {len(table)} languages" if len(table) > 1 else language_name(table.index[0])
+    return f"{wins.idxmax()} is best in {of}: {metric_name(metric)}"
+
+
 def recall_figure(
     table: pd.DataFrame,  # a row per language, a column per run
     metric: str,  # of the values
@@ -49,11 +57,9 @@ def recall_figure(
     rows = table.iloc[::-1]
     languages = [language_name(code) for code in rows.index]
     fig = figure(
-        title=f"{capitalized(metric_name(metric))} per language",
+        title=_best_run(table, metric),
         x=metric_name(metric) + unit,
-        height=150 + 34 * len(rows),
-        margin_t=96,
-        legend_y=1.02,
+        height=170 + 34 * len(rows),
     )
     offsets = np.linspace(-0.14, 0.14, len(table.columns)) if len(table.columns) > 1 else [0.0]
     for (name, look), offset in zip(looks(table.columns).items(), offsets):
@@ -66,8 +72,10 @@ def recall_figure(
             customdata=languages,
             hovertemplate=f"{name}<br>%{{customdata}}: %{{x:.1f}}<extra></extra>",
         )
-    return fig.update_yaxes(
-        range=[-0.6, len(rows) - 0.4], tickvals=list(range(len(rows))), ticktext=languages, zeroline=False
+    return legend_below(
+        fig.update_yaxes(
+            range=[-0.6, len(rows) - 0.4], tickvals=list(range(len(rows))), ticktext=languages, zeroline=False
+        )
     )
 
 # %% ../../../nbs/09_explore/5_comparison/20_figures.ipynb #f681d01f
@@ -81,19 +89,18 @@ def difference_figure(
     if not len(paired):
         return empty_figure("No language in which both were evaluated.")
     rows = paired.iloc[::-1]
+    apart = rows["verdict"] != "not told apart"
+    higher = apart & (rows.difference > 0)
     fig = figure(
-        title=f"{first} − {second}, with 95 % intervals over scenes",
-        x=f"difference in {metric_name(metric)} (percentage points)",
-        height=150 + 34 * len(rows),
-        margin_t=96,
-        legend_y=1.02,
+        title=f"{first} higher in {sum(higher)}, {second} in {sum(apart & ~higher)} of {len(rows)} languages",
+        x=f"difference in {metric_name(metric)} (points)",
+        height=170 + 34 * len(rows),
         yaxis=dict(categoryorder="array", categoryarray=[language_name(code) for code in rows.index]),
     )
-    apart = rows["verdict"] != "not told apart"
     for part, name, symbol in ((rows[apart], "told apart", "circle"), (rows[~apart], "not told apart", "circle-open")):
         if len(part):
             fig.add_trace(_difference_marks(part, name, symbol))
-    return fig.add_vline(0, line=dict(color=INK, width=1, dash="dot"))
+    return legend_below(fig.add_vline(0, line=dict(color=INK, width=1, dash="dot")))
 
 # %% ../../../nbs/09_explore/5_comparison/20_figures.ipynb #b462161b
 def _difference_marks(rows: pd.DataFrame, name: str, symbol: str) -> go.Scatter:

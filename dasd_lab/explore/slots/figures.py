@@ -206,7 +206,7 @@ def cosines_figure(
     n: int = 0,  # number of these images
 ) -> go.Figure:
     "Cosines between slots: after the description, after the image, and averaged over images"
-    matrices = dict(zip(("after the description", "after the image"), reading.cosines))
+    matrices = dict(zip(("description", "image"), reading.cosines))
     if mean is not None:
         matrices[f"mean of {n:,}"] = mean
     cosines = np.stack(list(matrices.values()))
@@ -223,7 +223,8 @@ def cosines_figure(
         title.text = name
     fig.update_xaxes(title=None).update_yaxes(title=None)
     names = [name.replace("slot ", "") for name in reading.names] if len(reading.names) <= MAX_VIEWS else []
-    fig.update_xaxes(tickvals=list(range(len(names))), ticktext=names).update_yaxes(ticktext=names)
+    ticks = dict(tickvals=list(range(len(names))), ticktext=names)
+    fig.update_xaxes(ticks).update_yaxes(ticks)
     return dressed(
         fig, title="Cosines between slots", height=270, coloraxis_showscale=False, margin=dict(l=28, r=8, t=84, b=30)
     )

@@ -8,7 +8,6 @@ __all__ = ['Settings', 'Colouring', 'NAMES', 'REDUCER_NAMES', 'OTHER', 'UNCLUSTE
            'cluster_labels']
 
 # %% ../../../nbs/09_explore/3_styles/10_state.ipynb #0acec59c
-import locale
 import time
 from collections import Counter, namedtuple
 from collections.abc import Callable, Iterable, Sequence
@@ -41,7 +40,7 @@ from dasd_lab.evaluation.maps import (
 )
 from ...evaluation.probes import paraphrase_invariance
 from ..sentences import expression_captions, read_sentences
-from ..theme import duration_text
+from ..theme import duration_text, readers_first
 from ..workbench import State, Workbench, shows_messages
 from ...search.queries import source_language
 
@@ -167,10 +166,8 @@ def readable(self: StylesState) -> tuple[str, ...]:
 
 @patch(as_prop=True)
 def expressions(self: StylesState) -> list[str]:
-    "Languages of the sentences in four kinds of expression that the model reads; that of this computer first"
-    own = (locale.getlocale()[0] or "")[:2]
-    languages = [language for language in expression_group_languages() if language in self.readable]
-    return sorted(languages, key=lambda language: language != own)
+    "Languages of the sentences in four kinds of expression that the model reads; the reader's first"
+    return readers_first(language for language in expression_group_languages() if language in self.readable)
 
 # %% ../../../nbs/09_explore/3_styles/10_state.ipynb #07a99f44
 @patch(as_prop=True)

@@ -12,6 +12,8 @@ function announceToggles() {  // ipywidgets shows the state of a toggle button b
 }
 
 function initialize({model}) {
+  model.set('languages', [...navigator.languages]);
+  model.save_changes();
   if (globalThis.dlPlotlyRequested) return;
   globalThis.dlPlotlyRequested = true;
   const changes = {subtree: true, childList: true, attributes: true, attributeFilter: ['class']};

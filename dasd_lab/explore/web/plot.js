@@ -1,5 +1,6 @@
 globalThis.dlPlotly ??= new Promise(resolve => { globalThis.dlPlotlyLoaded = resolve; });
-const config = {displaylogo: false, displayModeBar: 'hover', showSendToCloud: false};
+// plotly always shows its bar where nothing hovers, as on a phone: there only where points are selected with it
+const touched = matchMedia('(hover: none)').matches;
 const HOVER_MS = 300;  // a hover event this long after the last mouse movement comes from drawing
 const RELEASE_MS = 500;  // plotly reports a selection this long after the mouse is released
 
@@ -92,11 +93,12 @@ function render({model, el}) {
     for (const [i, properties] of JSON.parse(model.get('changes'))) Object.assign(data[i], properties);
     revision += 1;  // the selection comes from the kernel
     const layout = {
-      modebar: {orientation: 'v'},  // beside the title
+      modebar: {orientation: 'v', bgcolor: 'rgba(0,0,0,0)', color: '#757b82', activecolor: '#4477aa'},  // beside the title
       ...withTitle(spec.layout, width), width: undefined, autosize: true, selectionrevision: revision,
       uirevision: spec.layout.uirevision ?? figures,
     };
-    plotly.react(el, data, layout, config);
+    const displayModeBar = touched ? model.get('listens') : 'hover';
+    plotly.react(el, data, layout, {displaylogo: false, displayModeBar, showSendToCloud: false});
     if (model.get('listens') && !listening) listen();
     if (listening) sendView();
   };

@@ -232,7 +232,8 @@ function fact(name, value) {
   return typeof value === 'number' ? new Intl.NumberFormat(PLACE, {useGrouping: false, maximumFractionDigits: 6}).format(value) : value
 }
 function table(facts) {
-  const names = Object.keys(facts).filter(n => facts[n] !== null && facts[n] !== '' && !HIDDEN.includes(n)).sort(ownFirst)
+  const known = n => facts[n] !== null && facts[n] !== '' && (n !== 'bytes' || facts.modified)  // pixels without a file
+  const names = Object.keys(facts).filter(n => known(n) && !HIDDEN.includes(n)).sort(ownFirst)
   $('facts').replaceChildren(...names.map(n => make('tr', {}, make('th', {scope: 'row'}, column(n)), make('td', {}, make('bdi', {}, fact(n, facts[n]))))))
 }
 
