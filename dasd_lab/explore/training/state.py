@@ -65,12 +65,12 @@ def corpus_argument(
     corpus: Corpus | None,  # of a workbench
 ) -> str:  # value of `dasd-lab train --corpus`; '': a subprocess cannot open this corpus
     "The name or folder by which a subprocess opens a corpus"
+    if corpus is None or "train" not in corpus.splits:  # such as the photographs that are included
+        return ""
     if isinstance(corpus, FolderCorpus):
         return str(corpus.root)
-    if corpus is None or corpus.name not in BUILT_IN or "train" not in corpus.splits:
-        return ""
     folder = (data_root() / corpus.name).resolve()
-    return corpus.name if folder in Path(corpus.root).resolve().parents else ""
+    return corpus.name if corpus.name in BUILT_IN and folder in Path(corpus.root).resolve().parents else ""
 
 # %% ../../../nbs/09_explore/4_training/10_state.ipynb #73bf3a16
 class TrainingState(State):

@@ -27,6 +27,7 @@ from dasd_lab.search.explain.shared_words import (
     read_word,
     spelt_alike,
 )
+from ...search.queries import read_query
 
 # %% ../../../nbs/09_explore/7_words/10_state.ipynb #89cb51cc
 class WordsState(QueryState):
@@ -160,6 +161,9 @@ def understood_word(self: WordsState) -> str:
     if reading is None:
         return ""
     text = language_name(reading.language) + ("" if reading.recognised else ", as selected")
+    query = read_query(reading.text, self.words.method) if reading.recognised and not reading.known else None
+    if query and query.unread:
+        return f"{query.note.partition(',')[0]}, in which the model knows no words"
     if reading.others:
         text += f"; also in captions of {', '.join(english_name(code) for code in reading.others)}"
     if len(reading.pieces) != 1:
