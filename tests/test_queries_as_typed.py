@@ -22,7 +22,7 @@ CAPTIONS = {
     "es": "un niño jugando al fútbol",
     "uk": "двоє собак біжать по снігу",
     "ar": "امرأة تجلس على الشاطئ",
-    "zh": "2只狗在雪地里奔跑",
+    "zh": "两只狗在雪地里奔跑",
 }
 
 
@@ -37,8 +37,11 @@ WAYS = {
     "quotes": lambda text: f"“{text}”",
     "no marks": lambda text: text if "د" in text else bare(text),
     "curly": lambda text: text.replace("'", "’"),
+    "accents": lambda text: text.replace("'", "´"),
     "tatweel": lambda text: text.replace("ل", "لـــ"),
     "vowels": lambda text: text.replace("ت", "تَ"),
+    "keyboard": lambda text: text.replace("ك", "ک").replace("ي", "ی"),
+    "traditional": lambda text: text.replace("里", "裡").replace("两", "兩"),
     "alef": lambda text: text.replace("أ", "ا").replace("ة", "ه"),
     "Latin letters": lambda text: text.replace("і", "i").replace("о", "o"),
     "decomposed": lambda text: unicodedata.normalize("NFD", text),

@@ -186,7 +186,7 @@ def packed_degrees(
 ) -> Any:  # uint8 [bytes], a tensor
     "How well words are known, for a file of tensors"
     lines = {
-        f"{language}:{degree}": [word for word, known in degrees.items() if known == degree]
+        f"{language}:{degree}": sorted(word for word, known in degrees.items() if known == degree)
         for language, degrees in known.items()
         for degree in set(degrees.values())
     }

@@ -329,7 +329,7 @@ def packed_words(
     "Lists of words as a compressed tensor"
     import torch
 
-    text = "\n".join(f"{key} {' '.join(sorted(own))}" for key, own in sorted(words.items()))
+    text = "\n".join(f"{key} {' '.join(own)}" for key, own in sorted(words.items()))
     return torch.frombuffer(bytearray(zlib.compress(text.encode("utf-8"), 9)), dtype=torch.uint8)
 
 

@@ -307,8 +307,8 @@ def words_of(
 # %% ../../nbs/01_corpora/1_core/10_captions.ipynb #47407ce4
 _KEPT = re.compile("[^，！？：；（）]+")  # punctuation of Chinese and Japanese captions
 OPTIONAL_MARKS = "[\u0640\u064b-\u065f\u0670\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7]"  # tatweel, vowel signs
-_TYPOGRAPHIC = str.maketrans("‘’‚‛ʼ“”„«»‹›‐‑‒–—", "'''''" + '"' * 5 + "''" + "-" * 5)
-_QUOTED = re.compile("[\"'「『](.*[^\"'])[\"'」』]")
+_TYPOGRAPHIC = str.maketrans("‘’‚‛ʼ´`′“”„«»″‹›‐‑‒–—", "'" * 8 + '"' * 6 + "''" + "-" * 5)
+_QUOTED = re.compile("""(?:(["'])|[「『])(.*[^"'])(?(1)\\1|[」』])""")
 # where as many letters are of two scripts, the first is meant
 _LOOK_ALIKE = dict(CYRILLIC="асеіорхуАВСЕНІКМОРТХУ", GREEK="αcειορχγΑΒCΕΗΙΚΜΟΡΤΧΥ", LATIN="aceiopxyABCEHIKMOPTXY")
 
@@ -327,13 +327,15 @@ def plain_text(
     "The usual form of the letters and signs of a text"
     has_cjk = any(script_of(character) in ("CJK", "HIRAGANA", "KATAKANA") for character in text)
     form = _KEPT if has_cjk else re.compile(".+", re.DOTALL)
+    text = text.translate(_TYPOGRAPHIC)  # before the next line, which makes a space of an acute accent
     text = form.sub(lambda part: unicodedata.normalize("NFKC", part[0]), text).translate(_TYPOGRAPHIC)
     text = re.sub(r"[^\W\d_]{2,}", _one_script, re.sub(OPTIONAL_MARKS, "", text))
     quoted = _QUOTED.fullmatch(text.strip())
-    return quoted[1] if quoted and text.count(text.strip()[0]) < 3 else text
+    return quoted[2] if quoted and text.count(text.strip()[0]) < 3 else text
 
 # %% ../../nbs/01_corpora/1_core/10_captions.ipynb #83fd124e
-_LETTERS = dict(zip("łđøıħأإآٱىةґѓ", "ldoihاااايهгг")) | dict(ß="ss", æ="ae", œ="oe", þ="th")
+# Persian and Urdu keyboards have letters of their own for Arabic words
+_LETTERS = dict(zip("łđøıħأإآٱىةґѓکیےہھ", "ldoihاااايهггكييهه")) | dict(ß="ss", æ="ae", œ="oe", þ="th")
 _UMLAUTS = dict(ä="ae", ö="oe", ü="ue", å="aa", ø="oe")
 
 
@@ -355,18 +357,39 @@ def folded(
 _WORD = re.compile(rf"[^\W\d_](?:[^\W\d_]|[{COMBINING_MARKS}])*")
 
 
+@cache
+def _conversion(
+    kind: str,  # 't2s': traditional to simplified Chinese; 's2t': the reverse
+):
+    "A converter of OpenCC, which is loaded with the first character that a language's captions lack"
+    from opencc import OpenCC
+
+    return OpenCC(kind)
+
+
+def _in_known_characters(
+    text: str,  # Chinese
+    known: str,  # characters of the training captions
+) -> str:
+    "Characters that the training captions lack in the form that they have: traditional as simplified, or the reverse"
+    if all(character in known for character in text):
+        return text
+    forms = [text, *(_conversion(kind).convert(text) for kind in ("t2s", "s2t"))]
+    return "".join(next((each for each in same if each in known), same[0]) for same in zip(*forms, strict=True))
+
+
 class Spelling:
     "Reads words as the training captions of a language write them"
 
     def __init__(
         self,
-        words: Mapping[str, Iterable[str]],  # language → words of training captions, as within a sentence: "Hund"
+        words: Mapping[str, Iterable[str]],  # language → words of training captions, see `search.doubt.known_words`
     ):
         self.words = words
         self._kept: dict[str, tuple[dict[str, str], dict[str, str]]] = {}  # see `_known`
 
     def _known(self, language: str) -> tuple[dict[str, str], dict[str, str]]:
-        "Words of a language by their lower case; the first one in lower case by its form without marks"
+        "Words of a language by their lower case; the first of them, in lower case, by its form without marks"
         if language not in self._kept:
             usual = {word.lower(): word for word in self.words.get(language, ())}
             forms = dict(zip(usual, usual))
@@ -374,7 +397,7 @@ class Spelling:
             for text in {words, _replaced(words, _UMLAUTS)}:
                 for word, form in zip(usual, folded(text).split("\n")):
                     if form != word:
-                        forms[form] = min(word, forms.get(form, word))
+                        forms.setdefault(form, word)
             self._kept[language] = usual, forms
         return self._kept[language]
 
@@ -387,6 +410,7 @@ class Spelling:
         if text.isupper() and len(text) > 3:
             text = text.translate({ord("I"): "ı", ord("İ"): "i"} if language in ("tr", "az") else {}).lower()
         usual, forms = self._known(language)
+        text = _in_known_characters(text, "".join(usual)) if language == "zh" and usual else text
         is_lower = text == text.lower()
 
         def known(match: re.Match) -> str:
@@ -394,6 +418,8 @@ class Spelling:
             meant = word if word in usual else forms.get(folded(word), "")
             if is_lower and meant:
                 return usual[meant]
-            return match[0] if meant in ("", word) else meant
+            if meant in ("", word):
+                return match[0]
+            return meant.capitalize() if match[0].istitle() else meant
 
         return _WORD.sub(known, text) if usual else text

@@ -118,13 +118,12 @@ def run_languages(
 # %% ../../nbs/05_runs/20_shipped.ipynb #d289a1c0
 def training_words(
     folder: Path,  # `doubt` of a run
-) -> dict[str, frozenset[str]]:  # language → words of training captions; empty if there are none
+) -> dict[str, list[str]]:  # language → words of training captions; empty if there are none
     "The words that a calibration keeps, see `search.doubt.save_calibration`"
     if not (folder / "model.safetensors").is_file():
         return {}
     with opening(folder, "a calibration that `save_calibration` wrote", "Remove this folder, or restore it."):
-        words = unpacked_words(read_arrays(folder / "model.safetensors")["words"])
-    return {language: frozenset(own) for language, own in words.items()}
+        return unpacked_words(read_arrays(folder / "model.safetensors")["words"])
 
 # %% ../../nbs/05_runs/20_shipped.ipynb #0db3b133
 COMPANION = "multilingual E5"  # its name for display

@@ -109,7 +109,7 @@ def calibrate(
 
     # phrases of scenes as well, since the method may have read them
     read = {code: corpus.with_phrases(1).captions("train", code) for code in languages}
-    words = {code: frozenset(known_words(c.text for c in captions)) for code, captions in read.items()}
+    words = {code: known_words(c.text for c in captions) for code, captions in read.items()}
     train = sampled_images(method, corpus, "train", n_images)
     validation = sampled_images(method, corpus, "validation", n_images)
     looks = LedoitWolf().fit(np.array([appearance(image) for image in train.shown]))

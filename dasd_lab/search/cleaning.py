@@ -7,6 +7,7 @@ __all__ = ['QUERY_LIMIT', 'KEPT_MARKS', 'clean_query']
 
 # %% ../../nbs/08_search/0_queries/05_cleaning.ipynb #c1ea0003
 import warnings
+from html import unescape
 
 import regex
 
@@ -17,6 +18,9 @@ from ..corpora.captions import plain_text
 QUERY_LIMIT = 1000  # maximum number of characters of a query
 KEPT_MARKS = {"\u200c", "\u200d"} | {chr(c) for c in range(0xE0020, 0xE0080)}  # joiners, and the tags of flags
 # control characters, format marks, surrogates and unassigned ones
+_BETWEEN_WORDS = regex.compile(r"_|#(?=\w)")  # of names of files, and of hashtags
+# signs before and after a sentence that captions do not have there, and that say nothing of an image
+_AROUND = regex.compile(r"^[\s.¡¿!?*•·>|,;:–-]+(?=.*\w)|(?<=\w.*)(?:[\s!?！？~*|/,;:，；：、]|\.\.)+\.?$")
 _INVISIBLE = regex.compile(r"[\p{Cc}\p{Cf}\p{Cs}\p{Cn}--[\u200c\u200d\U000e0020-\U000e007f]]", regex.V1)
 
 # %% ../../nbs/08_search/0_queries/05_cleaning.ipynb #e6022cc6
@@ -31,7 +35,8 @@ def clean_query(
         "text",
         "To search by image use gallery.similar(picture).",
     )
-    cleaned = " ".join(plain_text(_INVISIBLE.sub("", " ".join(text.split()))).split())
+    words = _BETWEEN_WORDS.sub(" ", unescape(text)).split()
+    cleaned = " ".join(plain_text(_INVISIBLE.sub("", " ".join(words))).split())
     expect(
         cleaned.strip("".join(KEPT_MARKS)),
         "an empty query",
@@ -40,4 +45,4 @@ def clean_query(
     )
     if len(cleaned) > limit:
         warnings.warn(f"A query of {len(cleaned):,} characters: only the first {limit:,} are used.", stacklevel=3)
-    return cleaned[:limit].rstrip()
+    return _AROUND.sub("", cleaned[:limit].rstrip())

@@ -8,7 +8,7 @@ __all__ = ['LIMIT', 'FEWEST', 'SHORT', 'OTHER', 'SENTENCES', 'NEGATIONS', 'known
 
 # %% ../../nbs/08_search/0_queries/10_doubt.ipynb #989e5d36
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -31,7 +31,7 @@ from dasd_lab.base.storage import (
     whole_folder,
     write_tensors,
 )
-from ..corpora.captions import words_of
+from ..corpora.captions import folded, words_of
 from ..runs.shipped import run_parts, training_words
 
 # %% ../../nbs/08_search/0_queries/10_doubt.ipynb #4b53a035
@@ -43,12 +43,15 @@ OTHER = "other"  # in place of languages that a model reads without captions: th
 # %% ../../nbs/08_search/0_queries/10_doubt.ipynb #b4bddf44
 def known_words(
     captions: Iterable[str],  # of training, in one language
-) -> set[str]:
-    "Words of at least `FEWEST` captions, as they are written within a sentence"
+) -> list[str]:
+    "Words of at least `FEWEST` captions, as they are written within a sentence; those alike but for marks by frequency"
     captions = list(captions)
     counts = Counter(word for caption in captions for word in set(words_of(caption)))
     written = Counter(word for caption in captions for word in words_of(caption, lower=False)[1:])
-    return {max(word, word.capitalize(), key=written.__getitem__) for word, n in counts.items() if n >= FEWEST}
+    common = sorted(
+        (word for word, n in counts.items() if n >= FEWEST), key=lambda word: (folded(word), -counts[word], word)
+    )
+    return [max(word, word.capitalize(), key=written.__getitem__) for word in common]
 
 # %% ../../nbs/08_search/0_queries/10_doubt.ipynb #ef80cd4e
 def appearance(
@@ -75,7 +78,7 @@ class Calibration:
     centre: np.ndarray  # [24] mean appearance of training images
     precision: np.ndarray  # [24, 24] inverse covariance of it
     most_distance: float  # of images like those of training
-    words: Mapping[str, frozenset[str]]  # language → words of training captions, see `known_words`
+    words: Mapping[str, Collection[str]]  # language → words of training captions, see `known_words`
     limits: Mapping[str, Mapping[str, Mapping[str, float]]]  # language → short or long → fewest score, most unknown
     about: Mapping = field(default_factory=dict)  # provenance
 
