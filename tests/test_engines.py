@@ -102,7 +102,7 @@ def test_a_damaged_table_is_an_error_with_a_next_step(tmp_path):
     LanceEngine(tmp_path / "lance").put(["a"], {YEAR: [1]})
     for file in (tmp_path / "lance/pictures.lance").rglob("*.manifest"):
         file.write_bytes(b"x")
-    with pytest.raises(LabError, match="restore the folder"):
+    with pytest.raises(LabError, match="Restore the folder"):
         LanceEngine(tmp_path / "lance").count()
 
 
