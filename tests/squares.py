@@ -60,6 +60,14 @@ SOURCE = dict(
         for reading in ("words", "sentences")
     ],
 )
+BERT = dict(
+    model_type="bert",
+    hidden_size=16,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=16,
+    max_position_embeddings=32,
+)
 PARTS = ["token_vectors", "disentangler", "generator", "adapters"]
 TINY = dict(
     name="dasd.tiny",

@@ -173,15 +173,10 @@ def resealed(folder):
     seal(folder, **manifest)
 
 
-def weights_file(folder, name):
-    "The file of weights of a part of a run"
-    return next((folder / name).glob("weights.safetensors" if name == CHECKPOINT else "*.safetensors"))
-
-
 @each_folder
 @pytest.mark.parametrize("write", [pickle.dump, torch.save], ids=["pickle", "torch.save"])
 def test_a_pickle_in_place_of_weights_is_not_opened(kept, name, write, tmp_path):
-    file = weights_file(kept, name)
+    file = next((kept / name).glob("weights.safetensors" if name == CHECKPOINT else "*.safetensors"))
     with open(file, "wb") as f:
         write(Bomb(tmp_path / "opened"), f)
     for _ in range(2):

@@ -25,11 +25,7 @@ def ignore(message):
     "A report that prints nothing"
 
 
-def named(claim):
-    return f"{claim.paper}-{claim.table}-{claim.better}-{claim.worse}"
-
-
-@pytest.mark.parametrize("claim", CLAIMS, ids=named)
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda c: f"{c.paper}-{c.table}-{c.better}-{c.worse}")
 def test_a_claim_names_rows_of_the_paper_in_this_order_and_variants_of_our_tables(claim):
     better, worse = claim.rows
     assert {better.name, worse.name} <= {row.name for row in claim.printed.rows} and better is not worse

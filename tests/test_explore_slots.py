@@ -5,7 +5,7 @@ Also every setting of descriptions, clips, several scripts, and models without s
 import numpy as np
 import pytest
 import torch
-from squares import COLOURS, Squares
+from squares import BERT, COLOURS, Squares
 from torch.nn.functional import normalize
 
 from dasd_lab.backbone.tokens import train_tokenizer
@@ -20,14 +20,6 @@ from dasd_lab.methods.leccr.encoder import LECCR, LECCRConfig
 from dasd_lab.search.explain.slot_attention import content_words, match_slots, nearest_to_slots, read_slots
 from dasd_lab.search.gallery.in_memory import Gallery
 
-BERT = dict(
-    model_type="bert",
-    hidden_size=16,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=16,
-    max_position_embeddings=32,
-)
 SENTENCES = dict(de="ein {} Quadrat", ar="مربع {}", zh="一个{}方块")
 COLOUR_WORDS = dict(
     de=("rotes", "blaues", "grünes", "gelbes"), ar=("أحمر", "أزرق", "أخضر", "أصفر"), zh=("红色", "蓝色", "绿色", "黄色")
@@ -88,10 +80,6 @@ SETTINGS = [
 QUERY = "ein rotes Quadrat"
 
 
-def name_of(changes):
-    return " ".join(f"{key}={value}" for key, value in changes.items()) or "preset"
-
-
 def real_slots(gallery, n):
     "Slots of the n-th image, without padding"
     slots = gallery.visuals["slots"][n]
@@ -134,7 +122,9 @@ def check_attention(reading):
         torch.testing.assert_close(reading.read.sum(1) + reading.framing, ones, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("changes", SETTINGS, ids=name_of)
+@pytest.mark.parametrize(
+    "changes", SETTINGS, ids=lambda changes: " ".join(f"{k}={v}" for k, v in changes.items()) or "preset"
+)
 def test_every_setting_adds_up(backbone, changes):
     gallery = gallery_of(backbone, **changes)
     check_scores(gallery)

@@ -14,6 +14,7 @@ import psutil
 import pytest
 import torch
 from PIL import Image
+from squares import TINY
 from test_processes import PROCESSES
 from test_runs import run_command
 
@@ -57,38 +58,13 @@ PAIRS = [  # English, Italian, id of the image
 ]
 TEXT = "en\tit\tpicture\n" + "".join("\t".join(pair) + "\n" for pair in PAIRS)
 STEPS = 300, 20  # of the two stages; an interrupted run is not to end before it is interrupted
-PARTS = ["token_vectors", "disentangler", "generator", "adapters"]
 
 
 def write_preset(folder: Path, *steps: int) -> str:  # the file
     "A preset of a DASD with some thousand parameters"
-    adversarial = dict(loss="adversarial", weight=0.1)
-    first_stage = dict(
-        name="cross_lingual_alignment",
-        steps=steps[0],
-        batch_size=16,
-        learning_rate=5e-3,
-        trains=PARTS,
-        critic={},
-        terms=[dict(loss="alignment"), dict(loss="consistency", weight=0.1), adversarial],
-    )
-    second_stage = dict(
-        name="cross_modal_alignment",
-        steps=steps[1],
-        batch_size=8,
-        learning_rate=1e-3,
-        trains=PARTS,
-        critic={},
-        terms=[dict(loss="contrastive", options=dict(temperature=0.1)), adversarial],
-    )
-    preset = dict(
-        name="tiny",
-        method="dasd",
-        languages=["it"],
-        vocab_size=150,
-        config=dict(token_width=16, adapter=dict(bottleneck=4), disentangler=dict(hidden=8)),
-        stages=[first_stage, second_stage],
-    )
+    stages = [stage | dict(steps=n) for stage, n in zip(TINY["stages"], steps)]
+    preset = {key: value for key, value in TINY.items() if key != "corpus"}
+    preset |= dict(name="tiny", languages=["it"], vocab_size=150, stages=stages)
     file = folder / f"tiny-{steps[0]}.json"
     file.write_text(json.dumps(preset))
     return str(file)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from squares import COLOURS, WORDS, Squares
+from squares import BERT, COLOURS, WORDS, Squares
 from squares import TINY as DASD
 
 from dasd_lab.backbone.tokens import train_tokenizer
@@ -35,14 +35,6 @@ NAMES = [
     for run in ("multi30k_de", "multi30k_fr", "multi30k_cs", "mscoco_zh", "mscoco_ja", "vatex_zh", "msrvtt_cn_zh")
     for form in FORMS
 ]
-BERT = dict(
-    model_type="bert",
-    hidden_size=16,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=16,
-    max_position_embeddings=32,
-)
 TINY = {
     "base": "leccr.pictograms",
     "corpus": "squares",

@@ -5,7 +5,7 @@ import json
 
 import pytest
 import torch
-from squares import FEW_WORDS, TINY, Squares, Tested
+from squares import BERT, FEW_WORDS, TINY, Squares, Tested
 from test_consistency import ByColour
 
 from dasd_lab.backbone.towers import save_backbone
@@ -22,22 +22,10 @@ from dasd_lab.runs.loading import load_run
 from dasd_lab.search.explain.consistent_queries import Consistent
 from dasd_lab.training.recipes import train
 
-BERT = dict(
-    model_type="bert",
-    hidden_size=16,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=16,
-    max_position_embeddings=32,
-)
 SHORT = vary(TINY, {"stages.0.steps": 3, "stages.1.steps": 2})
 
 
-def ignore(message):
-    "A report that prints nothing"
-
-
-ONE_SEED = dict(seeds=(0,), report=ignore)
+ONE_SEED = dict(seeds=(0,), report=str)  # a report that prints nothing
 
 
 def on_squares(backbone):

@@ -83,6 +83,7 @@ class RetrievalMethod(Method, nn.Module):
     token_vectors: Any  # of methods that learn token vectors, a `backbone.tokens.TokenVectors`
     critic: nn.Module  # of methods that train against a critic
     sentences: Callable[[Sequence[str]], Tensor]  # captions → [B, n], of methods that read `sentence_vectors`
+    sentence_settings: Any  # hashable; of methods with the same ones these vectors are the same
 
     def __init__(
         self,
@@ -142,6 +143,7 @@ def fit_language(
     language: str,  # a target language
     captions: Sequence[str],  # n training captions
     meaning: Tensor,  # [n, E] source features of their originals
+    vectors: Tensor | None = None,  # [n, n] `sentences` of the captions, for methods that read them; None: unknown
 ) -> None:
     "Hook before training: fit what is computed from the captions of a language in closed form"
 

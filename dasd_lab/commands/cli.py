@@ -177,11 +177,6 @@ def main(
             signal.signal(signal.SIGINT, before)
     return 0
 
-# %% ../../nbs/11_commands/90_cli.ipynb #7ab6bdab
-def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
-    "A warning without the place in the code that gave it"
-    note(message)
-
 # %% ../../nbs/11_commands/90_cli.ipynb #2ca66b05
 def command() -> NoReturn:
     "The installed program: ends without taking imported modules apart, which takes torch a second"
@@ -193,7 +188,7 @@ def command() -> NoReturn:
                 stream.flush()
         os._exit(code)
 
-    warnings.showwarning = _show_warning
+    warnings.showwarning = lambda message, *_: note(message)  # without the place in the code that gave it
     try:
         atexit.register(leave)  # registered first, it runs last
         gc.set_threshold(50_000)  # what is imported stays; looking for garbage took 15 % of the time, now 6 %

@@ -262,10 +262,11 @@ class LightMethod(Method):
     def __init__(
         self,
         graphs: Graphs,
+        backbone: LightBackbone | None = None,  # of these graphs; None: a new one
     ):
         manifest = graphs.manifest
         self.graphs = graphs
-        self.backbone: LightBackbone = LightBackbone(graphs)
+        self.backbone = backbone or LightBackbone(graphs)
         self.name = manifest["method"]
         self.noted_fingerprint = manifest["fingerprint"]
         self.languages = tuple(manifest["languages"])
@@ -301,8 +302,7 @@ class LightCompanion(LightMethod):
         self,
         method: LightMethod,  # of the run, whose graphs it reads
     ):
-        super().__init__(method.graphs)
-        self.backbone = method.backbone
+        super().__init__(method.graphs, method.backbone)
         self.name = "teacher"
         self.graph = "sentences"
         self.languages = tuple(self.graphs.manifest["companion"])
@@ -378,7 +378,7 @@ def load_light(
 ) -> LightMethod:  # ready to use
     "The method of exported graphs"
     graphs = Graphs(Path(folder), precision)
-    NAMES.update(graphs.manifest.get("names", {}))
+    NAMES.update(graphs.manifest.get("names", {}) | NAMES)  # what was known before stays
     method = LightVisuals(graphs) if graphs.manifest["fingerprint"] else LightMethod(graphs)
     with opening(folder, "graphs that `export_run` wrote", "Export the run again."):
         concepts = LightConcepts(method.backbone) if method.graphs.manifest["concepts"] else None

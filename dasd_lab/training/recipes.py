@@ -233,21 +233,17 @@ def new_method(
 # %% ../../nbs/06_training/2_recipes/70_recipes.ipynb #c08b0be4
 def _fit_languages(method: RetrievalMethod, data: TrainingData) -> None:
     "Show a method the sentences of each language and the features of their originals, without phrases"
-    vectors = _sentences(method, data) if "sentence_vectors" in method.read_columns else {}
-    head: Any = getattr(method, "head", None)  # that reads them
+    known = _sentences(method, data) if "sentence_vectors" in method.read_columns else {}
     for language, pairs in data.pairs.items():
         chosen = [i for i, style in enumerate(pairs.style) if style != PHRASE]
         meaning = data.features.source_features[np.array(data.features.rows([pairs.source[i] for i in chosen]))]
-        if language in vectors:
-            head.fit(vectors[language][chosen], meaning)
-        else:
-            method.fit_language(language, [pairs.target[i] for i in chosen], meaning)
+        vectors = known[language][chosen] if known else None
+        method.fit_language(language, [pairs.target[i] for i in chosen], meaning, vectors)
 
 
 def _sentences(method: RetrievalMethod, data: TrainingData) -> dict[str, Tensor]:  # language → [n, n]
     "Vectors of the target captions from a sentence encoder, computed once for all trainings on these data"
-    head = method.config.head
-    known = data.sentences.setdefault((head.encoder, head.layers, head.prompt), {})
+    known = data.sentences.setdefault(method.sentence_settings, {})
     known |= {language: method.sentences(p.target) for language, p in data.pairs.items() if language not in known}
     return known
 

@@ -87,8 +87,9 @@ class Made:
 
     def calls(self, label: str) -> dict:  # label and kind → call
         "A step, the plain tower and the method"
-        encode, plain = partial(self.encode, False), partial(self.encode, True)
-        return {(label, "step"): self.step, (label, "encode"): encode, (label, "plain"): plain}
+        return {(label, "step"): self.step} | {
+            (label, k): partial(self.encode, k == "plain") for k in ("encode", "plain")
+        }
 
     def memory(self) -> dict:  # bytes
         m, batch = self.method, self.batch()
@@ -134,8 +135,12 @@ def main() -> None:
     rows = pd.DataFrame([dict(axis=name) | row for name, of_axis in measured.items() for row in of_axis])
     at_reference = rows[rows["value"] == rows["axis"].map(REFERENCE)]
     times = at_reference[["step_s", "encode_s", "plain_s"]].median().to_dict()
-    facts = dict(preset=PRESET, reference=REFERENCE | times, axes=measured)
-    facts |= dict(pictures_per_s=None if a.tiny else pictures_per_s())
+    facts = dict(
+        preset=PRESET,
+        reference=REFERENCE | times,
+        axes=measured,
+        pictures_per_s=None if a.tiny else pictures_per_s(),
+    )
     ratios = ["step", "encode", "of_plain"]
     keep(a, facts, rows[["axis", "value"]].join(rows[ratios].map(shown)).to_dict("records"))
 

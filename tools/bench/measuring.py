@@ -52,9 +52,14 @@ def shown(found: dict) -> str:
 def keep(a: argparse.Namespace, facts: dict, rows: list[dict] = (), part: str = "") -> None:
     "Print a table and write the results, with the facts of this machine; of a file that is there other parts stay"
     command = f"python tools/bench/{Path(sys.argv[0]).name} {shlex.join(sys.argv[1:])}".rstrip()
-    about = dict(command=command, machine=platform.machine(), threads=a.threads, torch=torch.__version__)
-    about |= dict(rounds=a.rounds) | facts
-    print(f"{about['machine']}, {a.threads} thread(s), torch {torch.__version__}, medians of {a.rounds} rounds\n")
+    about = dict(
+        command=command,
+        machine=platform.machine(),
+        threads=a.threads,
+        torch=torch.__version__,
+        rounds=a.rounds,
+    )
+    print(f"{platform.machine()}, {a.threads} thread(s), torch {torch.__version__}, medians of {a.rounds} rounds\n")
     print(text_table(rows))
     if a.json:
-        write_json(read_json(a.json, optional=True) | {part: about} if part else about, a.json)
+        write_json(read_json(a.json, optional=True) | {part: about | facts} if part else about | facts, a.json)

@@ -35,8 +35,7 @@ from dasd_lab.training.recipes import scaled_stages
 from dasd_lab.training.runtime import Runtime, Worker
 from dasd_lab.training.steps import open_stage, train_step
 
-PRECISIONS = "float32", "bf16"
-TYPES = dict(float32=torch.float32, bf16=torch.bfloat16)
+PRECISIONS = dict(float32=torch.float32, bf16=torch.bfloat16)
 PRESET = "dasd.photographs_expression"  # of the shipped model
 LANGUAGE = "de"
 BATCH, TOKENS = 64, 18
@@ -47,7 +46,7 @@ KINDS |= dict.fromkeys(("aten::copy_", "aten::_to_copy", "aten::to"), "conversio
 
 def limit(side: int, precision: str) -> float:  # operations a second
     "The core's limit: a product of square matrices"
-    a, b = torch.randn(2, side, side).to(TYPES[precision])
+    a, b = torch.randn(2, side, side).to(PRECISIONS[precision])
     return 2 * side**3 / min(seconds(lambda: a @ b) for _ in range(3))
 
 
@@ -109,10 +108,14 @@ def times(rounds: int, tiny: bool) -> dict:
         took = in_turn(calls, rounds)
     with FlopCounterMode(display=False) as counter:  # products of a step, forwards and backwards
         work.step("float32")
-    rows = []
-    for name, (_, n) in work.calls.items():
-        per_s = {p: n / took[name, p].median() for p in PRECISIONS}
-        rows.append(dict(row=name, per_s=per_s, times=ratio(took[name, "float32"], took[name, "bf16"], "median")))
+    rows = [
+        dict(
+            row=name,
+            per_s={p: n / took[name, p].median() for p in PRECISIONS},
+            times=ratio(took[name, "float32"], took[name, "bf16"], "median"),
+        )
+        for name, (_, n) in work.calls.items()
+    ]
     share = {}
     for p in PRECISIONS:
         most = statistics.median(limit(128 if tiny else 1024, p) for _ in range(rounds))

@@ -110,11 +110,6 @@ class Saved(PlainStep):
         return loss
 
 
-def caption_lengths(rng, n: int) -> np.ndarray:
-    "Tokens of captions, special tokens included; slightly longer than those of Multi30K in German, French and Czech"
-    return np.clip(np.round(rng.gamma(10, 1.8, n)), 6, 57).astype(int)
-
-
 def batch_of(lengths, backbone, used: int, language: str, rng) -> dict:
     "A batch of random tokens, with the English captions both as ids and as features"
     n = len(lengths)
@@ -141,7 +136,8 @@ def both_batches(
     backbone, n: int, size: int, used: int, rng
 ) -> list[tuple[dict, dict]]:  # (as they come, of similar length)
     "Batches of one bucket, evenly from short to long in random order, and random ones"
-    lengths = caption_lengths(rng, size * BUCKET)
+    # tokens with special ones; slightly longer than those of Multi30K in German, French and Czech
+    lengths = np.clip(np.round(rng.gamma(10, 1.8, size * BUCKET)), 6, 57).astype(int)
     sorted_ = length_batches(lengths, size, rng, BUCKET)
     even = np.argsort([lengths[b].max() for b in sorted_])
     chosen = rng.permutation(even[((np.arange(n) + 0.5) * BUCKET / n).astype(int)])

@@ -285,7 +285,11 @@ def _why(self: Ask) -> list[w.Widget]:
     )
     return [
         row(explain, model, words, regions),
-        self.text("dl-spots", _regions_html, needs="explanation"),
+        self.text(
+            "dl-spots",
+            lambda s: places_html(s.workbench.large_picture(s.chosen), s.explanation[1], s.workbench.alt(s.chosen)),
+            needs="explanation",
+        ),
         self.text("dl-said", _summary_html, needs="explanation"),
         self.plot("dl-words", lambda s: words_figure(s.explanation[0]), needs="explanation"),
     ]
@@ -293,10 +297,6 @@ def _why(self: Ask) -> list[w.Widget]:
 # %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #26d4bf55
 def _summary_html(s: AskState) -> str:
     return f'<div class="dl-note">{score_summary(s.explanation[0])}</div>'
-
-
-def _regions_html(s: AskState) -> str:
-    return places_html(s.workbench.large_picture(s.chosen), s.explanation[1], s.workbench.alt(s.chosen))
 
 # %% ../../../nbs/09_explore/1_ask/30_panel.ipynb #71c756d4
 def _nearest_html(s: AskState) -> str:

@@ -32,12 +32,7 @@ def answer_ctrl_c(
         signal.signal(signal.SIGINT, handler)
 
 # %% ../../../nbs/09_explore/9_host/45_stopping.ipynb #47473c72
-def _is_reported(record: logging.LogRecord) -> bool:
-    "False: a kernel's message found its page closed"
-    return not (record.exc_info and isinstance(record.exc_info[1], WebSocketClosedError))
-
-
 def leave_out_closed_pages() -> None:
     "Let Jupyter's server log no traceback when a page closes before a kernel's message reaches it"
     for logger in (app_log, gen_log, logging.getLogger("asyncio")):  # each logs it once
-        logger.addFilter(_is_reported)
+        logger.addFilter(lambda r: not (r.exc_info and isinstance(r.exc_info[1], WebSocketClosedError)))

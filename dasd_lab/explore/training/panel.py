@@ -127,7 +127,9 @@ def _captions(self: Train):
         self.text("dl-summary dl-static", _summary_html, "use_pictures", needs="captions"),
         self.text("dl-faults dl-static", faults_html, needs="captions"),
         self.text("dl-pairs-read", lambda s: s.captions.pairs and pairs_html(s), needs="captions"),
-        self.plot("dl-lengths", _lengths, needs="captions"),
+        self.plot(
+            "dl-lengths", lambda s: f.lengths(s.captions) if len(s.captions.pairs) >= 20 else None, needs="captions"
+        ),
         note="Paste captions, upload a file, or use the example. A faulty line does not affect the others.",
     )
 
@@ -156,10 +158,6 @@ def _read_example(self: Train, report: Callable[[float, str], None]) -> None:
     self.language.value = "Italian"
     self.state.read_example("it")
 
-
-def _lengths(s: TrainingState) -> go.Figure | None:
-    return f.lengths(s.captions) if len(s.captions.pairs) >= 20 else None
-
 # %% ../../../nbs/09_explore/4_training/30_panel.ipynb #417c150f
 def _summary_html(s: TrainingState) -> str:
     "Number of pairs, of lines and of images"
@@ -173,7 +171,9 @@ def _summary_html(s: TrainingState) -> str:
 @patch
 def _training(self: Train):
     s = self.state
-    preset = self.dropdown("Preset", "preset", _presets, "preset", css_class="dl-preset")
+    preset = self.dropdown(
+        "Preset", "preset", lambda s: [*dict.fromkeys([*training_presets(), s.preset])], "preset", css_class="dl-preset"
+    )
     self.steps = row(css_class="dl-steps")
     self.part(self._show_steps, "preset", "steps")
     pictures = self.control(w.Checkbox(description="train on images too", indent=False), "use_pictures")
@@ -210,10 +210,6 @@ def _training(self: Train):
             "“Earlier runs”. Stop ends it after the current step and saves a checkpoint, from which it can be resumed."
         ),
     )
-
-# %% ../../../nbs/09_explore/4_training/30_panel.ipynb #cfd3ac33
-def _presets(s: TrainingState) -> list[str]:
-    return list(dict.fromkeys([*training_presets(), s.preset]))
 
 # %% ../../../nbs/09_explore/4_training/30_panel.ipynb #f19bbd93
 @patch

@@ -142,6 +142,7 @@ class Teacher(RetrievalMethod):
         super().__init__(config, backbone, tokenizer, [code for code in codes if code != backbone.source_language])
         self.vector_table = config.vector_table
         self.head = SentenceHead(config.head, backbone.embed_dim)
+        self.sentence_settings = config.head.encoder, config.head.layers, config.head.prompt
 
     @classmethod
     def reads(
@@ -203,6 +204,7 @@ def fit_language(
     language: str,  # a target language
     captions: Sequence[str],  # n training captions
     meaning: Tensor,  # [n, E] source features of their originals
+    vectors: Tensor | None = None,  # [n, n] `sentences` of the captions; None: they are computed
 ) -> None:
     "Set the linear map to what ridge regression finds for the captions of all languages so far"
-    self.head.fit(self.sentences(captions), meaning)
+    self.head.fit(self.sentences(captions) if vectors is None else vectors, meaning)

@@ -311,6 +311,7 @@ def fit_language(
     language: str,  # a target language
     captions: Sequence[str],  # n training captions
     meaning: Tensor,  # [n, E] source features of their originals
+    vectors: Tensor | None = None,  # not used: the method reads none
 ) -> None:
     "Fit the expression of a language, if the method has one"
     if self.config.disentangler.expression is None:

@@ -115,11 +115,6 @@ class SMALR(RetrievalMethod):
     def context_length(self) -> int:
         return self.config.max_words
 
-# %% ../../../nbs/04_methods/3_smalr/80_encoder.ipynb #3281a1a9
-def _last_losses(log: Sequence[Mapping]) -> list[float]:
-    "The last ten losses of the stage that ended last"
-    return [row["loss"] for row in log if "loss" in row and row.get("stage") == log[-1].get("stage")][-10:]
-
 # %% ../../../nbs/04_methods/3_smalr/80_encoder.ipynb #bbcc707b
 @patch(as_prop=True)
 def pretraining(self: SMALR) -> bool:
@@ -137,7 +132,8 @@ def prepare(
     if not self.pretraining or stage == "words_warm_up":
         return {}
     latent = self.words.latent
-    losses = _last_losses(log)
+    # the last ten of the stage that ended last
+    losses = [row["loss"] for row in log if "loss" in row and row.get("stage") == log[-1].get("stage")][-10:]
     margin = self.config.latent.margin
     if int(latent.phase) == 0:
         if losses:

@@ -15,6 +15,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from ...base.foundation import expect
+from ...base.methods import unit
 from ..gallery.hits import hits_of
 from .filters import Condition, read_filter
 from .stored import StoredGallery
@@ -51,8 +52,7 @@ def _group_numbers(ids: pd.Index, pairs: Sequence[tuple[str, str]]) -> np.ndarra
 def _cosines_to_first(gallery: StoredGallery, ids: Sequence[str]) -> np.ndarray:  # [n]
     "Cosines of the images of a group to the first with an embedding; 1 without one, as it is the same file as another"
     column = gallery.embedding_columns()["features"]
-    vectors = gallery.engine.read(ids, [column])[column.name].astype(np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors = unit(gallery.engine.read(ids, [column])[column.name].astype(np.float32))
     first = next((vector for vector in vectors if not np.isnan(vector).any()), vectors[0])
     return np.nan_to_num(vectors @ first, nan=1.0)
 
