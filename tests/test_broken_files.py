@@ -117,10 +117,6 @@ def open_scenes(folder, made):
     corpus.facts(corpus.visuals("train")[0].id)
 
 
-def open_detector(folder, made):
-    PictogramCaptioner(folder).describe([np.zeros((1, 64, 64, 3), np.uint8)])
-
-
 def open_doubt(folder, made):
     calibration = calibration_of(SimpleNamespace(run_folder=folder, embed_dim=16))
     if calibration:
@@ -134,7 +130,7 @@ OPENED: dict[str, Callable] = dict(
     resume=open_resumed,
     corpus=open_corpus,
     scenes=open_scenes,
-    detector=open_detector,
+    detector=lambda folder, made: PictogramCaptioner(folder).describe([np.zeros((1, 64, 64, 3), np.uint8)]),
     doubt=open_doubt,
 )
 
