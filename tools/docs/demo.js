@@ -82,7 +82,7 @@
     return text.trim().replace(/_|#(?=[\p{L}\p{N}])/gu, ' ').replace(/\s+/gu, ' ').replace(/[´`′]/gu, "'")
       .replace(kept, (part) => part.normalize('NFKC')).replace(/[‘’‚‛ʼ‹›]/gu, "'").replace(/[“”„«»]/gu, '"').replace(/[‐‑‒–—]/gu, '-')
       .replace(/[\u0640\u064b-\u065f\u0670\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7]/gu, '')
-      .replace(/^[\s.¡¿!?*•·>|,;:–-]+(?=.*[\p{L}\p{N}])|(?<=[\p{L}\p{N}].*)(?:[\s!?！？~*|/,;:，；：、]|\.\.)+\.?$/gu, '');
+      .replace(/^(?:[\s¡¿!?*•·>|,;:–-]|\.\.+)+(?=.*[\p{L}\p{N}])|(?<=[\p{L}\p{N}].*)(?:[\s!?！？~*|/,;:，；：、]|\.\.+)+\.?$/gu, '');
   };
   const unknownWords = (text, language) => {
     const known = data.words.words[language];
