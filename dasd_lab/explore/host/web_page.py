@@ -99,6 +99,8 @@ def serve_page(
     port: int = 8866,  # on 127.0.0.1
 ) -> None:
     "Serve a notebook as a web page until Ctrl-C; imports no torch"
+    # threads that wait for the next product would take the processors from the kernel that answers a page
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     find_template()
     leave_out_closed_pages()
     logging.getLogger("tornado").setLevel(logging.ERROR)
