@@ -326,7 +326,7 @@ def read_weights(
 def packed_words(
     words: Mapping[str, Iterable[str]],  # key → words; neither has blanks
 ) -> "Tensor":  # uint8 [bytes], for a file of tensors
-    "Lists of words as a compressed tensor"
+    "Lists of words, in the given order, as a compressed tensor"
     import torch
 
     text = "\n".join(f"{key} {' '.join(own)}" for key, own in sorted(words.items()))

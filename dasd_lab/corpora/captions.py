@@ -14,7 +14,7 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache, lru_cache, reduce
 from pathlib import Path
@@ -369,13 +369,17 @@ def _conversion(
 
 def _in_known_characters(
     text: str,  # Chinese
-    known: str,  # characters of the training captions
+    known: Container[str],  # characters of the training captions
 ) -> str:
     "Characters that the training captions lack in the form that they have: traditional as simplified, or the reverse"
-    if all(character in known for character in text):
-        return text
-    forms = [text, *(_conversion(kind).convert(text) for kind in ("t2s", "s2t"))]
-    return "".join(next((each for each in same if each in known), same[0]) for same in zip(*forms, strict=True))
+
+    def known_form(character: str) -> str:
+        if character in known or not character.isalpha():
+            return character
+        forms = (_conversion(kind).convert(character) for kind in ("t2s", "s2t"))
+        return next((form for form in forms if form in known), character)
+
+    return "".join(map(known_form, text))
 
 
 class Spelling:
@@ -386,10 +390,10 @@ class Spelling:
         words: Mapping[str, Iterable[str]],  # language → words of training captions, see `search.doubt.known_words`
     ):
         self.words = words
-        self._kept: dict[str, tuple[dict[str, str], dict[str, str]]] = {}  # see `_known`
+        self._kept: dict[str, tuple[dict[str, str], dict[str, str], set[str]]] = {}  # see `_known`
 
-    def _known(self, language: str) -> tuple[dict[str, str], dict[str, str]]:
-        "Words of a language by their lower case; the first of them, in lower case, by its form without marks"
+    def _known(self, language: str) -> tuple[dict[str, str], dict[str, str], set[str]]:
+        "Words by their lower case; the first of them, in lower case, by its form without marks; their characters"
         if language not in self._kept:
             usual = {word.lower(): word for word in self.words.get(language, ())}
             forms = dict(zip(usual, usual))
@@ -398,7 +402,7 @@ class Spelling:
                 for word, form in zip(usual, folded(text).split("\n")):
                     if form != word:
                         forms.setdefault(form, word)
-            self._kept[language] = usual, forms
+            self._kept[language] = usual, forms, set("".join(usual))
         return self._kept[language]
 
     def __call__(
@@ -409,8 +413,8 @@ class Spelling:
         "The text in the spelling of the training captions; with their capitals if it has none or nothing else"
         if text.isupper() and len(text) > 3:
             text = text.translate({ord("I"): "ı", ord("İ"): "i"} if language in ("tr", "az") else {}).lower()
-        usual, forms = self._known(language)
-        text = _in_known_characters(text, "".join(usual)) if language == "zh" and usual else text
+        usual, forms, characters = self._known(language)
+        text = _in_known_characters(text, characters) if language == "zh" and usual else text
         is_lower = text == text.lower()
 
         def known(match: re.Match) -> str:

@@ -17,10 +17,10 @@ from ..corpora.captions import plain_text
 # %% ../../nbs/08_search/0_queries/05_cleaning.ipynb #46e172b7
 QUERY_LIMIT = 1000  # maximum number of characters of a query
 KEPT_MARKS = {"\u200c", "\u200d"} | {chr(c) for c in range(0xE0020, 0xE0080)}  # joiners, and the tags of flags
-# control characters, format marks, surrogates and unassigned ones
 _BETWEEN_WORDS = regex.compile(r"_|#(?=\w)")  # of names of files, and of hashtags
 # signs before and after a sentence that captions do not have there, and that say nothing of an image
 _AROUND = regex.compile(r"^(?:[\s¡¿!?*•·>|,;:–-]|\.\.+)+(?=.*\w)|(?<=\w.*)(?:[\s!?！？~*|/,;:，；：、]|\.\.+)+\.?$")
+# control characters, format marks, surrogates and unassigned ones
 _INVISIBLE = regex.compile(r"[\p{Cc}\p{Cf}\p{Cs}\p{Cn}--[\u200c\u200d\U000e0020-\U000e007f]]", regex.V1)
 
 # %% ../../nbs/08_search/0_queries/05_cleaning.ipynb #e6022cc6
