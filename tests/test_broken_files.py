@@ -65,7 +65,7 @@ def made(tmp_path_factory, backbone):
     shutil.copytree(root / "run/method", root / "doubt/method")
     limits = dict.fromkeys(("short", "long"), dict(fewest_score=0.0, most_unknown=0.1))
     numbers = np.ones((4, 16), np.float32), np.ones(24, np.float32), np.eye(24, dtype=np.float32), 1.0
-    save_calibration(Calibration(*numbers, dict(de=frozenset(["hund"])), dict(de=limits)), root / "doubt")
+    save_calibration(Calibration(*numbers, dict(de=["hund"]), dict(de=limits)), root / "doubt")
     return root, backbone
 
 

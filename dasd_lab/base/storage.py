@@ -324,7 +324,7 @@ def read_weights(
 
 # %% ../../nbs/00_base/20_storage.ipynb #5ac00001
 def packed_words(
-    words: Mapping[str, Iterable[str]],  # key → words; neither has blanks
+    words: Mapping[str, Sequence[str]],  # key → words; neither has blanks
 ) -> "Tensor":  # uint8 [bytes], for a file of tensors
     "Lists of words, in the given order, as a compressed tensor"
     import torch

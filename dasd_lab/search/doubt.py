@@ -8,7 +8,7 @@ __all__ = ['LIMIT', 'FEWEST', 'SHORT', 'OTHER', 'SENTENCES', 'NEGATIONS', 'known
 
 # %% ../../nbs/08_search/0_queries/10_doubt.ipynb #989e5d36
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -78,7 +78,7 @@ class Calibration:
     centre: np.ndarray  # [24] mean appearance of training images
     precision: np.ndarray  # [24, 24] inverse covariance of it
     most_distance: float  # of images like those of training
-    words: Mapping[str, Collection[str]]  # language → words of training captions, see `known_words`
+    words: Mapping[str, Sequence[str]]  # language → words of training captions, see `known_words`
     limits: Mapping[str, Mapping[str, Mapping[str, float]]]  # language → short or long → fewest score, most unknown
     about: Mapping = field(default_factory=dict)  # provenance
 
