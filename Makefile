@@ -4,7 +4,9 @@ STEP := sh tools/step.sh
 RUN  := env OMP_NUM_THREADS=1 MALLOC_ARENA_MAX=2 PYTHONUNBUFFERED=1 PYTHONUTF8=1
 # modules are compiled when they are first imported, and kept: compiling all that is installed takes half a minute
 export PYTHONDONTWRITEBYTECODE :=
-PYTEST := $(RUN) $(PY) -m pytest -q -p no:cacheprovider
+# without plugins that packages of tests bring along: no test needs them, and each process imports them for 1.5 seconds
+# one order of sets, so that a failure can be repeated; with PYTHONHASHSEED=random another one in each process
+PYTEST := $(RUN) PYTHONHASHSEED=$${PYTHONHASHSEED:-0} $(PY) -m pytest -q -p no:cacheprovider -p no:schemathesis -p no:hypothesispytest -p no:anyio
 # what the site takes from npm: MathJax draws formulas, the others answer queries on the first page
 NPM := [ -f node_modules/mathjax/es5/tex-svg-full.js -a -d node_modules/onnxruntime-web -a -d node_modules/@huggingface/tokenizers ] \
   || npm install --silent --no-save --no-package-lock mathjax@3.2.2 onnxruntime-web@1.30.0 @huggingface/tokenizers@0.2.0 \

@@ -55,6 +55,7 @@ def photographs():
     return load_run("photographs", images=False)
 
 
+@cache
 def vector(text, language):
     "Embedding of a query, as a search makes it"
     query = read_query(text, photographs(), language)
@@ -102,7 +103,7 @@ def test_a_language_without_accents_is_recognised():
     + [(caption, None) for caption in CAPTIONS.values()],
 )
 def test_a_language_of_the_companion_alone_is_recognised(query, language):
-    read = read_query(query, load_run("photographs", images=False))
+    read = read_query(query, photographs())
     assert (read.language if read.reader else None) == language
 
 

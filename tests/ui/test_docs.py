@@ -28,11 +28,15 @@ PAGES = ("index", "pages/install", "pages/papers", "pages/equations", "pages/arc
 PAGES += ("guides/clusters_of_expression", "studies/claims")
 
 
+WITHOUT_REFERENCE = ["-D", "extensions=myst_nb,sphinx.ext.autodoc,sphinx.ext.mathjax"]  # without apidoc
+
+
 @pytest.fixture(scope="session")
-def site(tmp_path_factory):
-    "The folder that `make docs` writes; a warning of the generator, such as a broken link, is an error"
+def site(tmp_path_factory, request):
+    "The folder that `make docs` writes, the reference with slow tests alone; a warning is an error"
     out = tmp_path_factory.mktemp("docs")
     command = [Path(sys.executable).parent / "sphinx-build", "-q", "-W", "--keep-going", "-c", ROOT / "tools/docs"]
+    command += WITHOUT_REFERENCE if request.config.option.markexpr == "not slow" else []
     environment = os.environ | dict(OMP_NUM_THREADS="1")
     done = subprocess.run(
         [*command, "-d", out / "doctrees", ROOT / "nbs", out / "site"],
@@ -58,8 +62,8 @@ def test_no_page_names_a_folder_of_the_machine(site):
 @pytest.mark.parametrize("width", [390, 1024, 1600])
 def test_pages_fit_the_window_and_load_nothing_from_elsewhere(site, page, opened, width):
     page.set_viewport_size(dict(width=width, height=900))
-    longest = sorted((site / "api").glob("*.html"), key=lambda path: path.stat().st_size)[-1]
-    for name in (*PAGES, f"api/{longest.stem}"):
+    longest = sorted((site / "api").glob("*.html"), key=lambda path: path.stat().st_size)[-1:]
+    for name in (*PAGES, *(f"api/{path.stem}" for path in longest)):
         opened(name)
         assert page.locator("h1").first.inner_text().strip(), name
         assert not page.problems and not page.outside, (name, page.problems, page.outside)
@@ -70,7 +74,7 @@ def test_pages_fit_the_window_and_load_nothing_from_elsewhere(site, page, opened
 @pytest.mark.parametrize(
     "query,wanted",
     [
-        ("DynamicAdapter", "dasd_lab.methods.dasd.adapters.html"),
+        pytest.param("DynamicAdapter", "dasd_lab.methods.dasd.adapters.html", marks=pytest.mark.slow),
         ("Install", "pages/install.html"),
         ("adversarial", "pages/glossary.html"),
     ],
@@ -113,6 +117,7 @@ def test_formulas_are_drawn(page, opened):
     assert page.locator("table mjx-container").count() >= 19 and not page.locator("mjx-merror").count()
 
 
+@pytest.mark.slow
 def test_an_equation_leads_to_its_function(page, opened):
     opened("pages/equations")
     page.locator("a", has_text="DynamicAdapter.forward").first.click()

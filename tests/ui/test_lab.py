@@ -93,6 +93,7 @@ def test_the_workbench_shows_images_without_a_click(new_lab, browser):
     assert {path: path.read_bytes() for path in FOLDER.glob("*.ipynb")} == guides
 
 
+@pytest.mark.slow
 def test_nothing_else_runs_by_itself(new_lab, running_lab, browser):
     for lab, path in ((new_lab, "guides/first_search.ipynb"), (running_lab, "guides/workbench.ipynb")):
         with visit(browser, 1600, 1000) as page:
