@@ -26,7 +26,7 @@ from plotly.offline import get_plotlyjs
 from traitlets import Bool, HasTraits, Int, List, Tuple, Unicode
 
 from ..base.contracts import Caption, LabError
-from .pictures import own_pictures, recent_folders, remember_folder
+from .pictures import INCLUDED, own_pictures, recent_folders, remember_folder
 from .theme import READER, SEQUENTIAL, chip, language_name, tagged, web_file
 from .workbench import WORLDS, Workbench, open_worlds, world_workbench
 
@@ -549,7 +549,7 @@ class WorldSwitch(w.VBox):
         "Offer the folders in the one that is typed; at first those opened before, and the folder of pictures"
         typed = self.folder.value
         parent = Path(typed).expanduser()
-        offered = [*recent_folders(), *filter(Path.is_dir, [Path.home() / "Pictures", Path.home()])]
+        offered = [*recent_folders(), INCLUDED, *filter(Path.is_dir, [Path.home() / "Pictures", Path.home()])]
         if typed and parent.is_dir():
             with suppress(OSError):
                 offered = sorted(path for path in parent.iterdir() if path.is_dir() and path.name[0] != ".")

@@ -29,6 +29,7 @@ from ..base.foundation import WORLD_VARIABLE, progress_bar
 from ..corpora.catalog import Corpus, built_in, load_corpus
 from ..corpora.visuals import Visual, read_picture
 from dasd_lab.explore.pictures import (
+    INCLUDED,
     captions_file,
     corpus_pictures,
     installed_corpus,
@@ -774,9 +775,9 @@ def world_workbench(
         return _scenes_workbench()
     models = world_models(name)
     folder = own_pictures(pictures)
-    if folder:
-        return _own_photographs(folder, models)
-    return _captioned_photographs(models)
+    if folder == INCLUDED:
+        return _captioned_photographs(models)
+    return _own_photographs(folder, models)
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #152ba1a8
 def open_worlds() -> list[str]:
