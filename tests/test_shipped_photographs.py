@@ -19,7 +19,7 @@ from dasd_lab.evaluation.fields import field_figures
 from dasd_lab.evaluation.short_queries import short_queries
 from dasd_lab.runs.loading import load_run, words_of
 from dasd_lab.runs.shipped import shipped_run
-from dasd_lab.search.explain.slot_attention import read_slots
+from dasd_lab.search.explain.slot_attention import read_slots, slot_wins
 from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.search.gallery.views import corpus_gallery
 
@@ -94,6 +94,13 @@ def test_slots_describe_and_rank_ones_own_images(slots):
     reading = read_slots(gallery, "blue")
     assert reading.description == gallery.descriptions[2]
     assert gallery.visuals["slots"].shape == (5, 4, slots.embed_dim)
+
+
+def test_no_slot_fits_more_than_half_of_the_captions_best(slots):
+    everyday = load_corpus("everyday")
+    captions = [caption for code in slots.languages for caption in everyday.captions("test", code)]
+    winners = slot_wins(Gallery(slots).add_split(everyday), captions).winners
+    assert winners.bincount().max() <= len(winners) / 2
 
 
 def test_commands_describe_by_words(tmp_path, capsys):

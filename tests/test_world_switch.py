@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +13,8 @@ from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.backbone.towers import Backbone, build, save_backbone
 from dasd_lab.base.contracts import Caption, LabError
 from dasd_lab.commands import cli
-from dasd_lab.explore import pictures, workbench
+from dasd_lab.corpora.catalog import load_corpus
+from dasd_lab.explore import controls, pictures, workbench
 from dasd_lab.explore.app import EXPLORERS, App
 from dasd_lab.explore.controls import WorldSwitch
 from dasd_lab.explore.workbench import WORLDS, first_world, open_worlds, world_workbench
@@ -57,19 +59,22 @@ def weights(tmp_path_factory):
 def lab(weights, tmp_path, monkeypatch):
     "A working folder and a data folder without galleries, and the two models"
     monkeypatch.setattr(shipped, "weights_folder", lambda: weights)
-    monkeypatch.setattr(pictures, "load_corpus", _no_corpus)
+    monkeypatch.setattr(pictures, "load_corpus", _only_included)
     monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path / "data"))
     monkeypatch.delenv("DASD_LAB_WORLD", raising=False)
     monkeypatch.delenv("DASD_LAB_PICTURES", raising=False)
     monkeypatch.chdir(tmp_path)
-    for cached in (workbench.world_workbench, workbench.world_models):
+    caches = workbench.world_workbench, workbench.world_models, pictures.installed_corpus
+    for cached in caches:
         cached.cache_clear()
     yield tmp_path
-    for cached in (workbench.world_workbench, workbench.world_models):
+    for cached in caches:
         cached.cache_clear()
 
 
-def _no_corpus(name):
+def _only_included(name):
+    if name == "everyday":
+        return load_corpus(name)
     raise LabError(f"no corpus {name}", "its files", "Install it.")
 
 
@@ -169,6 +174,29 @@ def test_the_switch(lab, photographs):
         "it is kept when worlds are switched, and for the next time"
     )
     assert str(photographs.resolve()) in WorldSwitch(other, shown.append, failures.append).folder.options
+
+
+def test_stamps_are_downloaded(lab, photographs, monkeypatch):
+    def fetch(report):
+        report(0.5)
+        stamps = lab / "data/stamps"
+        stamps.mkdir()
+        Image.new("RGB", (64, 48), "red").save(stamps / "cat.png")
+        (stamps / "cat.txt").write_text("A red cat.\nde.utf8=Eine rote Katze.\n")
+
+    monkeypatch.setattr(pictures, "load_corpus", load_corpus)
+    monkeypatch.setattr(controls, "stamps_can_be_fetched", lambda: True)
+    monkeypatch.setattr(controls, "fetch_stamps", fetch)
+    monkeypatch.setattr("dasd_lab.corpora.published.stamps.INSTALLED", ())
+    monkeypatch.setenv("DASD_LAB_FLICKR8K", str(lab / "none"))
+    shown = []
+    switch = WorldSwitch(world_workbench("photographs", photographs), shown.append, pytest.fail)
+    assert "stamps" not in switch.folder.options and "included" in switch.folder.options
+    switch.fetching.run(wait=True)
+    assert shown[0].title == "stamps, test" and shown[0].ids == ["cat"] and shown[0].alt("cat") == "A red cat."
+    assert pictures.own_pictures() == Path("stamps"), "the next time as well"
+    assert world_workbench("photographs", "included").title == "included", "what comes with the lab can be opened again"
+    assert "stamps" in WorldSwitch(shown[0], shown.append, pytest.fail).folder.options
 
 
 def test_a_panel_shows_another_workbench(lab, photographs):

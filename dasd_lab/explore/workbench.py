@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['OPTIONAL_COLUMNS', 'NO_CAPTIONS', 'NO_IMAGE', 'PHOTOGRAPH_QUERIES', 'WORLDS', 'SHIPPED', 'TRANSLATED',
-           'CAPTION_CORPORA', 'EVERYDAY_QUERIES', 'Model', 'Workbench', 'World', 'world_models', 'world_workbench',
-           'open_worlds', 'default_workbench', 'first_world', 'first_workbench', 'State', 'shows_messages']
+           'EVERYDAY_QUERIES', 'Model', 'Workbench', 'World', 'world_models', 'world_workbench', 'open_worlds',
+           'default_workbench', 'first_world', 'first_workbench', 'State', 'shows_messages']
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #5d9d67f7
 import os
@@ -29,10 +29,10 @@ from ..base.foundation import WORLD_VARIABLE, progress_bar
 from ..corpora.catalog import Corpus, built_in, load_corpus
 from ..corpora.visuals import Visual, read_picture
 from dasd_lab.explore.pictures import (
-    INCLUDED,
+    CAPTIONED,
+    captioned_names,
     captions_file,
     corpus_pictures,
-    installed_corpus,
     keep_captions,
     own_pictures,
     read_pictures,
@@ -280,9 +280,8 @@ def add_captions(
 @patch
 def lend_captions(self: Workbench) -> None:
     "Let explorers of captions show photographs that have some, which come with dasd_lab"
-    self._captioned = self._captioned or _captioned_photographs(
-        {name: (model.method, model.folder) for name, model in self.models.items()}
-    )
+    models = {name: (model.method, model.folder) for name, model in self.models.items()}
+    self._captioned = self._captioned or _captioned_photographs(models, captioned_names()[0])
     self.shows_own = False
 
 
@@ -684,8 +683,7 @@ SHIPPED = {
     "multilingual E5": "multilingual",
 }
 TRANSLATED = "English, translated query"
-CAPTION_CORPORA = "flickr8k", "stamps"  # photographs with captions, where they are on this machine
-# queries about the photographs that come with dasd_lab
+# queries about the photographs that come with dasd_lab, and about the stamps
 EVERYDAY_QUERIES = (
     ("ein Schloss", "de"),
     ("un poisson orange", "fr"),
@@ -731,13 +729,11 @@ def _scenes_workbench() -> Workbench:
     return workbench
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #6278e214
-def _captioned_photographs(models: Mapping) -> Workbench:
-    "The models for photographs over a corpus of photographs with captions, or over those that come with dasd_lab"
-    corpus = next(filter(None, map(installed_corpus, CAPTION_CORPORA)), None)
+def _captioned_photographs(models: Mapping, name: str) -> Workbench:
+    "The models for photographs over the corpus of a name of `CAPTIONED`"
+    corpus = load_corpus(CAPTIONED[name])
     world = WORLDS["photographs"]
-    title = f"{corpus.name}, test" if corpus else "included"
-    if corpus is None:
-        corpus = load_corpus("everyday")
+    if name != "flickr8k":
         world = replace(world, examples=EVERYDAY_QUERIES)
     method = next(iter(models.values()))[0]
     return Workbench(
@@ -746,7 +742,7 @@ def _captioned_photographs(models: Mapping) -> Workbench:
         ("test",),
         lambda: corpus_pictures(corpus, "test", method, "photographs").gallery,
         world=world,
-        title=title,
+        title=name if name == "included" else f"{name}, test",
     )
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #b098f276
@@ -759,7 +755,7 @@ def _own_photographs(folder: Path, models: Mapping) -> Workbench:
         sources=pictures.sources,
         world=WORLDS["photographs"],
         title=pictures.title,
-        captioned=_captioned_photographs(models),
+        captioned=_captioned_photographs(models, captioned_names()[0]),
         captions_file=captions_file(folder),
     )
 
@@ -775,8 +771,8 @@ def world_workbench(
         return _scenes_workbench()
     models = world_models(name)
     folder = own_pictures(pictures)
-    if folder == INCLUDED:
-        return _captioned_photographs(models)
+    if str(folder) in CAPTIONED:
+        return _captioned_photographs(models, str(folder))
     return _own_photographs(folder, models)
 
 # %% ../../nbs/09_explore/0_shared/10_workbench.ipynb #152ba1a8

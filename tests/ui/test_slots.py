@@ -1,7 +1,5 @@
 """The Slots explorer: typing, mouse, keyboard, and a narrow page"""
 
-import re
-
 import pytest
 from conftest import fits, open_tab, settle, shoot, unfold_details
 
@@ -80,8 +78,6 @@ def count_and_find(root):
 def test_slots(workbench):
     root = open_tab(workbench, "Slots")
     root.locator(".dl-map .heatmaplayer image").first.wait_for(timeout=TIMEOUT)
-    # the headline: "Slot 3 of 4 fits 36% of 320 captions best"
-    assert int(re.search(r"fits (\d+)% of 320 captions", root.inner_text())[1]) <= 50
     cards = check_cards(root)
     type_and_search(workbench, root)
     enlarge_another_slot(workbench, root, cards)
