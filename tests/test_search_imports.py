@@ -18,6 +18,7 @@ sys.exit(code)
 # the libraries of image towers, of published models, of tables, statistics and training
 NEVER = {"open_clip", "timm", "torchvision", "transformers", "accelerate", "huggingface_hub", "av"}
 NEVER |= {"sklearn", "scipy", "umap", "captum", "plotly", "matplotlib", "ipywidgets", "datasets"}
+NEVER |= {"sympy"}  # of torch's compiler, which a method that is built without memory could import
 NEVER |= {"pandas", "lance", "pyarrow"}  # the store of a gallery on disk has a copy that needs none of them
 
 

@@ -28,7 +28,17 @@ from ..base.contracts import LabError, expect
 from ..base.foundation import one_ahead
 from ..base.methods import checksum_of, fingerprint
 from ..base.presets import leaves, opening, plain, settings
-from ..base.storage import Manifest, fitting, is_finite, read_tensors, seal, unseal, whole_folder, write_tensors
+from dasd_lab.base.storage import (
+    Manifest,
+    fitting,
+    is_finite,
+    on_meta,
+    read_tensors,
+    seal,
+    unseal,
+    whole_folder,
+    write_tensors,
+)
 
 # %% ../../nbs/03_backbone/1_towers/50_towers.ipynb #a3c1f0de
 @torch.inference_mode()
@@ -465,7 +475,7 @@ def build(
     expect(kind in KINDS, f"a backbone of kind {kind!r}", f"one of {sorted(KINDS)}", "Update the package.")
     make = getattr(importlib.import_module(f"dasd_lab.backbone.{KINDS[kind]}"), f"build_{kind}")
     if weights is not None:
-        with torch.device("meta"), fitting(weights):
+        with on_meta(), fitting(weights):
             make(config)
     return make(config)
 

@@ -35,7 +35,7 @@ from .tokens import CaptionTokenizer
 from .towers import Backbone, build, load_weights, verified
 from ..base.contracts import expect
 from ..base.presets import opening, read_json, settings
-from ..base.storage import read_weights
+from ..base.storage import on_meta, read_weights
 
 # %% ../../nbs/03_backbone/1_towers/70_transformers.ipynb #35607eaa
 def folder_json(
@@ -378,7 +378,7 @@ def timm_state(
     state: Mapping[str, Tensor],  # its weights, with timm's names or in timm's order
 ) -> dict[str, Tensor]:  # without the classifier
     "Weights with timm's names; those in timm's order are renamed"
-    with torch.device("meta"):
+    with on_meta():
         model: Any = timm.create_model(
             config["timm"], pretrained=False, **{k: v for k, v in config.items() if k != "timm"}
         )
@@ -394,7 +394,7 @@ def timm_preprocessing(
     name: str,  # timm model
 ) -> dict[str, Any]:  # settings of `Preprocessing`
     "timm's preprocessing for a model"
-    with torch.device("meta"):
+    with on_meta():
         config = resolve_data_config({}, model=timm.create_model(name, pretrained=False))
     own = {key: config[key] for key in ("mean", "std", "interpolation")}
     return dict(size=config["input_size"][-1], crop=float(config["crop_pct"]), resize_mode="shortest", **own)

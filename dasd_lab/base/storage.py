@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['MOST_TENSORS', 'MORE_NUMBERS', 'recovered', 'writable_folder', 'folder_lock', 'remove_partial', 'whole_folder',
            'whole_file', 'table_text', 'table_cell', 'write_json', 'is_finite', 'write_tensors', 'read_tensors',
-           'read_arrays', 'read_weights', 'packed_words', 'unpacked_words', 'fitting', 'sha256', 'seal', 'Manifest',
-           'read_manifest', 'unseal']
+           'read_arrays', 'read_weights', 'packed_words', 'unpacked_words', 'fitting', 'on_meta', 'sha256', 'seal',
+           'Manifest', 'read_manifest', 'unseal']
 
 # %% ../../nbs/00_base/20_storage.ipynb #9cd8f033
 import csv
@@ -378,6 +378,25 @@ def fitting(
     finally:
         for hook in hooks:
             hook.remove()
+
+
+@contextmanager
+def on_meta() -> Iterator[None]:
+    "Build modules without memory, and without normal values and identities: for them torch imports its compiler"
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    class Uninitialised(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            kwargs = kwargs or {}
+            if func in (torch.nn.init.normal_, torch.Tensor.normal_):
+                return args[0] if args else kwargs["tensor"]
+            if func is torch.eye and "out" in kwargs:
+                return kwargs["out"]
+            return func(*args, **kwargs)
+
+    with torch.device("meta"), Uninitialised():
+        yield
 
 
 def sha256(

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..backbone.towers import Backbone
 from ..base.contracts import RetrievalMethod
+from ..base.storage import on_meta
 from ..corpora.catalog import Corpus
 from .retrieval import available_origin, evaluate
 from ..methods.smalr.encoder import SMALR
@@ -99,7 +100,7 @@ def needs(
             dict(training=training, use=training - of_critic, table=0, frozen_text=text_tower), dtype=object
         )
     towers = TowerSizes(0, method.backbone.embed_dim, 0, 0, method.backbone.source_language)
-    with torch.device("meta"):
+    with on_meta():
         form = SMALR(replace(method.config, precomputed=True), towers, method.n_tokens)
     use = sum(p.numel() for p in form.parameters())
     table = form.words.rows.numel()

@@ -161,7 +161,7 @@ def rank_bars(
 ) -> go.Figure:
     "A bar for each rank of an image"
     bars = go.Bar(
-        y=list(ranks),
+        y=["<br>".join(textwrap.wrap(name, 16)) for name in ranks],  # bars keep their place on a phone
         x=list(ranks.values()),
         orientation="h",
         marker_color=[(colours or {}).get(name, COLOURS[0]) for name in ranks],

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from ..base.foundation import expect, shipped_folder
 from ..base.presets import opening
-from ..base.storage import Manifest, read_tensors, seal, sha256, unseal, whole_folder, write_tensors
+from ..base.storage import Manifest, on_meta, read_tensors, seal, sha256, unseal, whole_folder, write_tensors
 from .grammar import COLOURS, PLACES, SIZES, Scene, load_language
 
 # %% ../../nbs/02_pictograms/30_detector.ipynb #4365b40f
@@ -136,7 +136,7 @@ def load_detector(
     next_step = "Restore the folder, or train it again: python tools/release/train_detector.py"
     with opening(folder, "the tensors of a detector of these sizes", next_step):
         weights = {name: tensor.float() for name, tensor in read_tensors(Path(folder) / "model.safetensors").items()}
-        with torch.device("meta"):  # a broken manifest may name any widths, for which there is no memory
+        with on_meta():  # a broken manifest may name any widths, for which there is no memory
             detector = Detector(manifest["nouns"], manifest["widths"], manifest["hidden"])
         detector.load_state_dict(weights, assign=True)
     return detector.to(memory_format=torch.channels_last).eval().requires_grad_(False)

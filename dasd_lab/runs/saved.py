@@ -19,7 +19,17 @@ from ..backbone.towers import Backbone, check_backbone, fingerprint
 from ..backbone.vector_tables import known_table, table_facts
 from ..base.contracts import RetrievalMethod, expect, method_class
 from ..base.presets import opening, plain, settings
-from ..base.storage import Manifest, fitting, read_tensors, seal, sha256, unseal, whole_folder, write_tensors
+from dasd_lab.base.storage import (
+    Manifest,
+    fitting,
+    on_meta,
+    read_tensors,
+    seal,
+    sha256,
+    unseal,
+    whole_folder,
+    write_tensors,
+)
 
 # %% ../../nbs/05_runs/10_saved.ipynb #a7177bef
 # packages whose versions stand in the card of a run
@@ -106,7 +116,7 @@ def method_in(
         tokenizer_type = getattr(method_type, "tokenizer_class", CaptionTokenizer)
         tokenizer = tokenizer_type.load(Path(folder) / "tokenizer.json")
     config = settings(method_type.config_class, m["config"])
-    with torch.device("meta"), fitting(Path(folder) / "model.safetensors"):
+    with on_meta(), fitting(Path(folder) / "model.safetensors"):
         method_type(config, backbone, tokenizer)
     method = method_type(config, backbone, tokenizer)
     if text is not None:

@@ -23,7 +23,7 @@ from ..backbone.towers import Backbone, BackboneManifest, build, listed_language
 from ..backbone.transformers import packaged_config
 from ..base.contracts import RetrievalMethod
 from ..base.presets import checked, load_preset, opening, settings
-from ..base.storage import read_manifest
+from ..base.storage import on_meta, read_manifest
 from .recipes import BackboneChoice, method_and_config
 from .tokenization import planned_ids
 
@@ -50,7 +50,7 @@ class TowerConfig:
 
     def build(self) -> tuple[nn.Module, TextTower]:  # on the meta device
         "The towers, with shapes and without memory"
-        with torch.device("meta"):
+        with on_meta():
             return build(self.kind, self.model_cfg)
 
     @property
@@ -119,7 +119,7 @@ def method_shapes(
 ) -> RetrievalMethod:  # on the meta device
     "A method with shapes and without memory"
     method_and_config(preset)  # imports the method, outside of the meta device
-    with torch.device("meta"):
+    with on_meta():
         return planned_method(preset, languages, sizes)
 
 # %% ../../nbs/06_training/3_planning/20_parameters.ipynb #587ea6e6

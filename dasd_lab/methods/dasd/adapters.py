@@ -56,7 +56,7 @@ class AdapterGenerator(nn.Module):
             for layer in layers:
                 nn.init.normal_(layer.weight, std=spread * width**-0.5)
                 with torch.no_grad():
-                    layer.bias.copy_(torch.eye(bottleneck).flatten())
+                    layer.bias.zero_()[:: bottleneck + 1] = 1.0  # the identity, row by row
 
     def forward(
         self,
