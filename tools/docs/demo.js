@@ -301,6 +301,7 @@
     choice.onchange = ask;
     form.onsubmit = (event) => { event.preventDefault(); ask(); };
     show(facts.pictures.map((_, i) => i).filter((i) => i % 9 === 0));
+    if (input.value) ask();  // typed before this was ready
   };
   if (location.protocol === 'file:') {
     place.textContent = 'Opened through a server, as with python -m http.server -d _docs, this page answers queries.';
