@@ -77,6 +77,7 @@ def fetch_stamps(
     "Download Debian's package of the stamps (160 MB) and unpack it in the data root; needs no administrator"
     expect(stamps_can_be_fetched(), "no apt-get or dpkg-deb", "Debian's programs for packages", "Choose a folder.")
     folder = data_root() / "stamps"
+    expect(not folder.exists(), f"{folder}, which is there already", "no such folder", "Move it away, or use it.")
     with tempfile.TemporaryDirectory(dir=writable_folder(data_root())) as place:
         with (Path(place) / "log").open("w+") as log:
             download = subprocess.Popen(["apt-get", "download", PACKAGE], cwd=place, stdout=log, stderr=log)
